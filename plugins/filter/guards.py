@@ -1,0 +1,68 @@
+# Copyright: Tandem contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Hold a recipe against its guards."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: guards
+short_description: Hold a recipe against its guards
+version_added: 0.1.0
+author:
+  - Tandem contributors (@tandem-serving)
+description:
+  - Returns a check for each guard. A guard that finds what it looks for fails, or warns when its risk was accepted.
+positional: guards, accepted
+options:
+  _input:
+    description: A resolved recipe, with whatever else the guards' expressions name.
+    type: dict
+    required: true
+  guards:
+    description: List of guards, each with C(name), C(when), C(expected), C(found), C(reason), C(remedy).
+    type: list
+    elements: dict
+    required: true
+  accepted:
+    description: Names of the guards whose risk the user accepts.
+    type: list
+    elements: str
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Hold the recipe against its guards
+  ansible.builtin.set_fact:
+    checks: "{{ tandem_recipe | tandem.serving.guards(tandem_recipe.guards, recipe_accept_risk) }}"
+"""
+
+RETURN = r"""
+_value:
+  description: List of checks.
+  type: list
+  elements: dict
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.tandem.serving.plugins.module_utils import _recipe
+from ansible_collections.tandem.serving.plugins.module_utils._check import Check
+
+
+def guards(recipe: Mapping[str, Any], items: Iterable[Mapping[str, str]], accepted: Iterable[str] = ()) -> list[Check]:
+    """See DOCUMENTATION."""
+    try:
+        return _recipe.judge(recipe, items, accepted)
+    except _recipe.RecipeError as error:
+        raise AnsibleFilterError(str(error)) from error
+
+
+class FilterModule:
+    """The filter of this file."""
+
+    def filters(self) -> dict[str, Any]:
+        return {"guards": guards}

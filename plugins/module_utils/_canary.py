@@ -1,0 +1,160 @@
+# Copyright: Tandem contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The canary: a real request whose text and counters have to be right.
+
+A health endpoint only says that the API's process lives; it stays 200 with a dead rank and with a model that answers
+``!!!!``. A probe asks for something known and looks at the words, at what repeats, and at the engine's own counters.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from ansible_collections.tandem.serving.plugins.module_utils._check import Check, check
+
+# A phrase of up to this many words, repeated this often at the end of the text, is a model that is stuck.
+_PHRASE_WORDS = 12
+_PHRASE_REPEATS = 6
+_CHARACTER_REPEATS = 24
+
+
+def request_body(probe: Mapping[str, Any], model: str) -> dict[str, Any]:
+    """The chat completion request of a probe: greedy, not streamed, with what the probe's ``request`` adds on top."""
+    messages = probe.get("messages") or [{"role": "user", "content": probe["prompt"]}]
+    return {
+        "model": model,
+        "messages": messages,
+        "max_tokens": probe["max_tokens"],
+        "temperature": 0,
+        **probe.get("request", {}),
+    }
+
+
+def repetition(text: str) -> str:
+    """What the text repeats without end, or an empty string."""
+    tail = text.rstrip()
+    run = re.search(r"(\S)\1{%d,}$" % (_CHARACTER_REPEATS - 1), tail)
+    if run:
+        return run.group(1)
+    words = tail.split()
+    for size in range(1, _PHRASE_WORDS + 1):
+        phrase = words[-size:]
+        repeats = len(words) // size
+        if repeats >= _PHRASE_REPEATS and words[-size * _PHRASE_REPEATS :] == phrase * _PHRASE_REPEATS:
+            return " ".join(phrase)
+    return ""
+
+
+def answer_text(answer: Mapping[str, Any]) -> tuple[str, str]:
+    """Content and reasoning of a chat completion. Engines differ in the name of the second field."""
+    message = (answer.get("choices") or [{}])[0].get("message") or {}
+    return message.get("content") or "", message.get("reasoning") or message.get("reasoning_content") or ""
+
+
+def _tool_names(answer: Mapping[str, Any]) -> list[str]:
+    message = (answer.get("choices") or [{}])[0].get("message") or {}
+    return [call["function"]["name"] for call in message.get("tool_calls") or []]
+
+
+def judge(
+    name: str,
+    probe: Mapping[str, Any],
+    status: int,
+    answer: Mapping[str, Any],
+    seconds: float,
+    counters: Mapping[str, float],
+) -> list[Check]:
+    """Judge the answer to one probe.
+
+    ``status`` is the HTTP status (0 when no answer came), ``answer`` the decoded body, ``counters`` what the engine's
+    speculation counters grew by while the probe ran (``drafts``, ``drafted``, ``accepted``; empty when there are none).
+    """
+    evidence = [f"POST /v1/chat/completions: HTTP {status} in {seconds:.1f} s"]
+    if status != 200:
+        detail = str(answer.get("error", answer) or "no answer")
+        return [
+            check(
+                f"canary {name}",
+                "fail",
+                "HTTP 200",
+                f"HTTP {status}: {detail[:300]}" if status else detail[:300],
+                cause="canary_request_failed",
+                evidence=evidence,
+                remedy="Read the ranks' logs: a rank may be dead although /health is 200.",
+            )
+        ]
+    content, reasoning = answer_text(answer)
+    said = " ".join((content or reasoning).split())
+    evidence.append(f"answer: {said[:300]}")
+    tokens = (answer.get("usage") or {}).get("completion_tokens", 0)
+    checks = [_judge_text(name, probe, content, reasoning, _tool_names(answer), tokens, evidence)]
+    if "accepted_min" in probe:
+        checks.append(_judge_drafts(name, probe, counters, seconds, evidence))
+    return checks
+
+
+def _judge_text(
+    name: str,
+    probe: Mapping[str, Any],
+    content: str,
+    reasoning: str,
+    tools: list[str],
+    tokens: int,
+    evidence: list[str],
+) -> Check:
+    expected = [f"text matching '{probe['expect']}'"] if "expect" in probe else []
+    expected += [f"a call of {probe['expect_tool']}"] if "expect_tool" in probe else []
+    expected += [f"at least {probe['tokens_min']} tokens"] if "tokens_min" in probe else []
+    expected += ["reasoning" if probe["expect_reasoning"] else "no reasoning"] if "expect_reasoning" in probe else []
+    wanted = ", ".join(expected) or "an answer"
+
+    def verdict(cause: str, found: str, remedy: str) -> Check:
+        return check(f"canary {name}", "fail", wanted, found, cause=cause, evidence=evidence, remedy=remedy)
+
+    text = f"{reasoning}\n{content}".strip()
+    if not text and not tools:
+        return verdict("canary_empty", "an empty answer", "Raise the probe's max_tokens, or look for a broken engine.")
+    stuck = "" if probe.get("repeats") else repetition(text)
+    if stuck:
+        return verdict(
+            "canary_repeats",
+            f"'{stuck}' over and over",
+            "Weights, kernels or the image are wrong. Verify the weights and the image of every rank.",
+        )
+    if "expect" in probe and not re.search(probe["expect"], text, re.IGNORECASE):
+        return verdict("canary_wrong_text", f"'{text[:120]}'", "Verify the weights and the image of every rank.")
+    if "expect_tool" in probe and probe["expect_tool"] not in tools:
+        return verdict("canary_no_tool_call", f"calls of {tools or 'nothing'}", "Set the tool parser of this model.")
+    if "tokens_min" in probe and tokens < probe["tokens_min"]:
+        return verdict("canary_too_short", f"{tokens} tokens", "Read the engine's log around this request.")
+    if "expect_reasoning" in probe and bool(reasoning) != probe["expect_reasoning"]:
+        return verdict(
+            "canary_thinking_switch",
+            "reasoning" if reasoning else "no reasoning",
+            "The chat template of this checkpoint does not know the switch. Use the recipe's template.",
+        )
+    return check(f"canary {name}", "pass", wanted, f"{tokens} tokens: '{' '.join(text.split())[:80]}'", evidence=evidence)
+
+
+def _judge_drafts(
+    name: str, probe: Mapping[str, Any], counters: Mapping[str, float], seconds: float, evidence: list[str]
+) -> Check:
+    drafted, accepted = int(counters.get("drafted", 0)), int(counters.get("accepted", 0))
+    wanted = f"at least {probe['accepted_min']} drafted tokens accepted"
+    lines = [*evidence, f"/metrics: {drafted} tokens drafted, {accepted} accepted"]
+    if counters.get("drafts"):
+        lines.append(f"{seconds * 1000 / counters['drafts']:.0f} ms a step over {int(counters['drafts'])} steps")
+    if accepted >= probe["accepted_min"]:
+        return check(f"canary {name} drafts", "pass", wanted, f"{accepted} of {drafted}", evidence=lines)
+    return check(
+        f"canary {name} drafts",
+        "fail",
+        wanted,
+        f"{accepted} of {drafted}",
+        cause="canary_no_drafts_accepted" if drafted else "canary_no_drafts",
+        evidence=lines,
+        remedy="The drafter's revision, its attention backend or its auxiliary layers are wrong, or speculation is off.",
+    )
