@@ -136,7 +136,9 @@ def _judge_text(
             "reasoning" if reasoning else "no reasoning",
             "The chat template of this checkpoint does not know the switch. Use the recipe's template.",
         )
-    return check(f"canary {name}", "pass", wanted, f"{tokens} tokens: '{' '.join(text.split())[:80]}'", evidence=evidence)
+    return check(
+        f"canary {name}", "pass", wanted, f"{tokens} tokens: '{' '.join(text.split())[:80]}'", evidence=evidence
+    )
 
 
 def _judge_drafts(

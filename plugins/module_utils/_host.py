@@ -1,0 +1,216 @@
+# Copyright: Tandem contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a host has to bring before anything expensive starts.
+
+The functions named ``parse_*`` read what the kernel and a few tools print; ``judge`` holds it against the recipe.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypedDict
+
+from ansible_collections.tandem.serving.plugins.module_utils._check import Check, check
+
+GIB = 1 << 30
+_LISTENER = re.compile(r"^LISTEN\s+\d+\s+\d+\s+(?P<address>\S+):(?P<port>\d+)\s+\S+(?:\s+users:\((?P<users>.*)\))?")
+_USER = re.compile(r'\("(?P<name>[^"]*)",pid=(?P<pid>\d+)')
+
+
+class Listener(TypedDict):
+    """One listening TCP socket. ``process`` is empty where the kernel does not tell."""
+
+    address: str
+    port: int
+    process: str
+    pid: int
+
+
+class Gpu(TypedDict):
+    """One GPU as nvidia-smi names it. ``memory`` in bytes, 0 where it shares the host's."""
+
+    name: str
+    uuid: str
+    driver: str
+    memory: int
+
+
+class Disk(TypedDict):
+    """Free bytes under a path, and where the path is mounted."""
+
+    path: str
+    mount: str
+    free: int
+
+
+def parse_meminfo(text: str) -> dict[str, int]:
+    """``/proc/meminfo`` in bytes."""
+    found = re.findall(r"^(\w+):\s+(\d+) kB", text, re.MULTILINE)
+    return {name: int(kib) * 1024 for name, kib in found}
+
+
+def parse_listeners(text: str) -> list[Listener]:
+    """The output of ``ss -Hltnp``."""
+    listeners = []
+    for line in text.splitlines():
+        match = _LISTENER.match(line.strip())
+        if not match:
+            continue
+        user = _USER.search(match["users"] or "")
+        listeners.append(
+            Listener(
+                address=match["address"],
+                port=int(match["port"]),
+                process=user["name"] if user else "",
+                pid=int(user["pid"]) if user else 0,
+            )
+        )
+    return listeners
+
+
+def parse_gpus(text: str) -> list[Gpu]:
+    """The output of ``nvidia-smi --query-gpu=name,uuid,driver_version,memory.total --format=csv,noheader``."""
+    gpus = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.split(",")]
+        if len(cells) != 4:
+            continue
+        mib = re.match(r"(\d+) MiB", cells[3])
+        gpus.append(Gpu(name=cells[0], uuid=cells[1], driver=cells[2], memory=int(mib[1]) << 20 if mib else 0))
+    return gpus
+
+
+def gib(size: float) -> str:
+    """Bytes for people."""
+    return f"{size / GIB:.1f} GiB"
+
+
+def judge_disk(disk: Disk, needed: int, what: str) -> Check:
+    """Whether ``needed`` bytes, those that are still missing, fit under a path."""
+    name = f"disk for {what}"
+    evidence = [f"{disk['path']} is on {disk['mount']}: {gib(disk['free'])} free, {gib(needed)} still missing"]
+    if disk["free"] >= needed:
+        return check(name, "pass", f"{gib(needed)} free", gib(disk["free"]), evidence=evidence)
+    return check(
+        name,
+        "fail",
+        f"{gib(needed)} free for the bytes that are still missing",
+        gib(disk["free"]),
+        cause="disk_too_small",
+        evidence=evidence,
+        remedy=f"Free {gib(needed - disk['free'])} on {disk['mount']}, or move {disk['path']} to a larger disk.",
+    )
+
+
+def judge_port(port: int, listeners: Iterable[Listener], what: str) -> Check:
+    """Whether nobody listens on a port that the head needs."""
+    holder = next((item for item in listeners if item["port"] == port), None)
+    if holder is None:
+        return check(f"port {port}", "pass", f"free for the {what}", "free")
+    who = f"{holder['process'] or 'a process of another user'} (pid {holder['pid'] or 'unknown'})"
+    return check(
+        f"port {port}",
+        "fail",
+        f"free for the {what}",
+        f"held by {who} on {holder['address']}",
+        cause="port_taken",
+        evidence=[f"ss -ltnp: {holder['address']}:{port} {who}"],
+        remedy=f"Stop {who}, or set another port under ports in recipe_overrides.",
+    )
+
+
+def judge(host: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[Check]:
+    """The checks that need nothing but the host and the recipe. ``host`` is what the module ``host_info`` returns."""
+    checks = [
+        check(
+            "clock",
+            "pass" if host["clock_synchronized"] else "warn",
+            "synchronised with a time server",
+            "synchronised" if host["clock_synchronized"] else "not synchronised",
+            cause="ok" if host["clock_synchronized"] else "clock_not_synchronized",
+            remedy=""
+            if host["clock_synchronized"]
+            else "Start systemd-timesyncd or chrony, so that logs can be compared.",
+        )
+    ]
+    if recipe["platform"] == "generic":
+        missing = sorted({"avx2"} - set(host["cpu_flags"]))
+        checks.append(
+            check(
+                "processor",
+                "fail" if missing else "pass",
+                "AVX2",
+                "no AVX2" if missing else "AVX2",
+                cause="cpu_without_avx2" if missing else "ok",
+                remedy="The CPU engine needs AVX2: use another machine." if missing else "",
+            )
+        )
+        return checks
+    if host["page_size"] != 4096:
+        checks.append(
+            check(
+                "page size",
+                "warn",
+                4096,
+                host["page_size"],
+                cause="page_size_64k",
+                remedy="A 64 KiB page kernel wedges memory-mapped loading: boot the 4 KiB kernel or use the staged load.",
+            )
+        )
+    if host["swappiness"] == 0:
+        checks.append(
+            check(
+                "swappiness",
+                "fail",
+                "vm.swappiness of 1 to 100 (60 is good)",
+                0,
+                cause="swappiness_zero",
+                remedy="Machines with unified memory lock up at 0: sysctl -w vm.swappiness=60.",
+            )
+        )
+    if host["remove_ipc"]:
+        checks.append(
+            check(
+                "RemoveIPC",
+                "warn",
+                "RemoveIPC=no in logind.conf",
+                "yes",
+                cause="logind_removes_ipc",
+                remedy="logind deletes semaphores when a session ends: set RemoveIPC=no, or enable linger for the user.",
+            )
+        )
+    return checks + _judge_gpu(host["gpus"], recipe)
+
+
+def _judge_gpu(gpus: list[Gpu], recipe: Mapping[str, Any]) -> list[Check]:
+    wanted = {"gb10": "GB10", "gb300": "GB300"}.get(recipe["platform"], "")
+    evidence = [f"nvidia-smi: {gpu['name']}, driver {gpu['driver']}" for gpu in gpus]
+    fitting = [gpu for gpu in gpus if wanted in gpu["name"]]
+    if not fitting:
+        return [
+            check(
+                "gpu",
+                "fail",
+                f"a GPU named {wanted}",
+                ", ".join(gpu["name"] for gpu in gpus) or "no GPU that nvidia-smi lists",
+                cause="gpu_not_found",
+                evidence=evidence,
+                remedy="Choose the recipe for this machine, or repair the driver until nvidia-smi lists the GPU.",
+            )
+        ]
+    checks = [check("gpu", "pass", f"a GPU named {wanted}", fitting[0]["name"], evidence=evidence)]
+    if fitting[0]["driver"].startswith("590."):
+        checks.append(
+            check(
+                "driver",
+                "fail",
+                "a driver of another series than 590",
+                fitting[0]["driver"],
+                cause="driver_590",
+                evidence=evidence,
+                remedy="Driver 590 deadlocks in graph capture: install 580, and hold it.",
+            )
+        )
+    return checks

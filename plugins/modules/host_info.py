@@ -1,0 +1,150 @@
+#!/usr/bin/python
+# Copyright: Tandem contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Gather what a rank needs of its host."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: host_info
+short_description: Gather what a rank needs of its host
+version_added: 0.1.0
+author:
+  - Tandem contributors (@tandem-serving)
+description:
+  - Reads memory, disks, listening ports, clock, page size, swappiness, the IPC setting of logind, processor flags and GPUs.
+extends_documentation_fragment:
+  - tandem.serving.attributes
+  - tandem.serving.attributes.info
+options:
+  paths:
+    description: Paths whose free space is wanted. A path need not exist yet.
+    type: list
+    elements: path
+    default: []
+"""
+
+EXAMPLES = r"""
+- name: Look at the host
+  tandem.serving.host_info:
+    paths: [/var/lib/tandem, /var/lib/docker]
+  register: host
+"""
+
+RETURN = r"""
+memory:
+  description: Bytes of C(total), C(available) and C(free) memory.
+  returned: always
+  type: dict
+disks:
+  description: For each of O(paths) its C(path), C(mount) point and C(free) bytes.
+  returned: always
+  type: list
+  elements: dict
+listeners:
+  description: Listening TCP sockets, each with C(address), C(port), C(process) and C(pid).
+  returned: always
+  type: list
+  elements: dict
+clock_synchronized:
+  description: Whether systemd says that the clock follows a time server.
+  returned: always
+  type: bool
+page_size:
+  description: Bytes of a memory page.
+  returned: always
+  type: int
+swappiness:
+  description: The value of vm.swappiness.
+  returned: always
+  type: int
+remove_ipc:
+  description: Whether logind removes the IPC objects of a user whose last session ends.
+  returned: always
+  type: bool
+cpu_flags:
+  description: Flags of the processor.
+  returned: always
+  type: list
+  elements: str
+gpus:
+  description: GPUs that nvidia-smi lists, each with C(name), C(uuid), C(driver) and C(memory) in bytes.
+  returned: always
+  type: list
+  elements: dict
+boot_id:
+  description: Identifier of this boot.
+  returned: always
+  type: str
+"""
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.tandem.serving.plugins.module_utils import _host
+
+
+def disk(path: str) -> _host.Disk:
+    """Free space under a path, by its nearest parent that exists."""
+    place = Path(path)
+    while not place.exists():
+        place = place.parent
+    free = shutil.disk_usage(place).free
+    while not place.is_mount():
+        place = place.parent
+    return _host.Disk(path=path, mount=str(place), free=free)
+
+
+def removes_ipc() -> bool:
+    """The last RemoveIPC of logind's configuration; its built-in value is yes."""
+    files = [Path("/etc/systemd/logind.conf"), *sorted(Path("/etc/systemd/logind.conf.d").glob("*.conf"))]
+    said = [re.findall(r"^RemoveIPC=(\w+)", file.read_text(), re.MULTILINE) for file in files if file.is_file()]
+    values = [value for found in said for value in found]
+    return not values or values[-1].lower() in ("yes", "true", "1", "on")
+
+
+def output(module: AnsibleModule, *words: str) -> str:
+    """What a program prints, or nothing where it is missing or fails."""
+    path = module.get_bin_path(words[0])
+    if not path:
+        return ""
+    code, text, _error = module.run_command([path, *words[1:]])
+    return str(text) if code == 0 else ""
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={"paths": {"type": "list", "elements": "path", "default": []}}, supports_check_mode=True
+    )
+    memory = _host.parse_meminfo(Path("/proc/meminfo").read_text())
+    cpu = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    query = ("--query-gpu=name,uuid,driver_version,memory.total", "--format=csv,noheader")
+    result: dict[str, Any] = {
+        "memory": {
+            "total": memory["MemTotal"],
+            "available": memory.get("MemAvailable", memory["MemFree"]),
+            "free": memory["MemFree"],
+        },
+        "disks": [disk(path) for path in module.params["paths"]],
+        "listeners": _host.parse_listeners(output(module, "ss", "-Hltnp")),
+        "clock_synchronized": output(module, "timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
+        == "yes",
+        "page_size": os.sysconf("SC_PAGESIZE"),
+        "swappiness": int(Path("/proc/sys/vm/swappiness").read_text()),
+        "remove_ipc": removes_ipc(),
+        "cpu_flags": cpu[1].split() if cpu else [],
+        "gpus": _host.parse_gpus(output(module, "nvidia-smi", *query)),
+        "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+    }
+    module.exit_json(changed=False, **result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""The canary's verdicts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.tandem.serving.plugins.module_utils._canary import judge, repetition, request_body
+
+PROBE: dict[str, Any] = {"prompt": "Capital of France?", "max_tokens": 24, "expect": "paris"}
+
+
+def answer(content: str | None, **message: Any) -> dict[str, Any]:
+    return {"choices": [{"message": {"content": content, **message}}], "usage": {"completion_tokens": 7}}
+
+
+CALL = [{"function": {"name": "get_weather"}}]
+
+
+@pytest.mark.parametrize(
+    ("probe", "status", "body", "verdict", "cause"),
+    [
+        (PROBE, 200, answer("It is Paris."), "pass", "ok"),
+        (PROBE, 200, answer(None, reasoning="Paris, surely."), "pass", "ok"),
+        (PROBE, 200, answer("It is Rome."), "fail", "canary_wrong_text"),
+        (PROBE, 200, answer(""), "fail", "canary_empty"),
+        (PROBE, 200, answer("Paris " + "!" * 40), "fail", "canary_repeats"),
+        (PROBE, 200, {}, "fail", "canary_empty"),
+        (PROBE, 500, {"error": "EngineCore encountered an issue"}, "fail", "canary_request_failed"),
+        (PROBE, 0, {"error": "connection refused"}, "fail", "canary_request_failed"),
+        ({**PROBE, "tokens_min": 8}, 200, answer("Paris"), "fail", "canary_too_short"),
+        ({**PROBE, "tokens_min": 7}, 200, answer("Paris"), "pass", "ok"),
+        ({"expect_tool": "get_weather"}, 200, answer(None, tool_calls=CALL), "pass", "ok"),
+        ({"expect_tool": "get_time"}, 200, answer(None, tool_calls=CALL), "fail", "canary_no_tool_call"),
+        ({**PROBE, "expect_reasoning": False}, 200, answer("Paris", reasoning="hm"), "fail", "canary_thinking_switch"),
+        ({**PROBE, "expect_reasoning": True}, 200, answer("Paris", reasoning="hm"), "pass", "ok"),
+        ({"repeats": True}, 200, answer("1, 2, 1, 2, " * 20), "pass", "ok"),
+    ],
+)
+def test_the_text(probe: dict[str, Any], status: int, body: dict[str, Any], verdict: str, cause: str) -> None:
+    (found,) = judge("x", probe, status, body, 1.0, {})
+    assert (found["verdict"], found["cause"]) == (verdict, cause)
+    assert bool(found["remedy"]) == (verdict == "fail")
+    assert found["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("counters", "verdict", "cause"),
+    [
+        ({"drafts": 10, "drafted": 40, "accepted": 36}, "pass", "ok"),
+        ({"drafts": 10, "drafted": 40, "accepted": 0}, "fail", "canary_no_drafts_accepted"),
+        ({}, "fail", "canary_no_drafts"),
+    ],
+)
+def test_the_drafts(counters: dict[str, float], verdict: str, cause: str) -> None:
+    found = judge("x", {**PROBE, "accepted_min": 1}, 200, answer("Paris"), 2.0, counters)[1]
+    assert (found["verdict"], found["cause"]) == (verdict, cause)
+
+
+def test_milliseconds_of_a_step_are_in_the_evidence() -> None:
+    found = judge("x", {**PROBE, "accepted_min": 1}, 200, answer("Paris"), 2.0, {"drafts": 10, "accepted": 5})[1]
+    assert "200 ms a step over 10 steps" in found["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("text", "stuck"),
+    [
+        ("a fine sentence about a fine day", ""),
+        ("!" * 30, "!"),
+        ("so " + "over and over " * 8, "over and over"),
+        ("no no no", ""),
+        ("", ""),
+    ],
+)
+def test_repetition(text: str, stuck: str) -> None:
+    assert repetition(text) == stuck
+
+
+def test_a_probe_may_replace_what_the_request_says() -> None:
+    body = request_body({**PROBE, "request": {"temperature": 1, "chat_template_kwargs": {"enable_thinking": False}}}, "m")
+    assert body["temperature"] == 1
+    assert body["chat_template_kwargs"] == {"enable_thinking": False}
+    assert body["messages"] == [{"role": "user", "content": "Capital of France?"}]

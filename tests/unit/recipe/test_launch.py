@@ -1,0 +1,106 @@
+"""What a rank runs."""
+
+from __future__ import annotations
+
+import copy
+import shlex
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.tandem.serving.plugins.module_utils._launch import Host, launch, systemd_quote
+
+RECIPE: dict[str, Any] = {
+    "engine": "vllm",
+    "model": {"repo": "org/model", "revision": "a" * 40, "served_name": "m"},
+    "drafter": {"repo": "org/draft", "revision": "b" * 40},
+    "serve": {
+        "max-model-len": 2048,
+        "enforce-eager": True,
+        "enable-flashinfer-autotune": False,
+        "cudagraph-capture-sizes": [1, 2],
+        "speculative-config": {"method": "dflash", "model": "@drafter"},
+    },
+    "env": {"A": 1},
+    "container": {"cap-add": ["IPC_LOCK"], "shm-size": "1g"},
+    "ports": {"api": 8888, "master": 29521, "bind": "0.0.0.0"},
+}
+IMAGE = {"ref": "registry/engine@sha256:0", "identity": "i"}
+HOST = Host(name="tandem-rank", hf_home="/hf", etc="/etc/tandem", cache="/cache-root", env={}, api_key=False)
+
+
+def fabric(rank: int) -> dict[str, Any]:
+    return {"rank": rank, "nranks": 2, "master_address": "10.0.0.1", "env": {"VLLM_HOST_IP": f"10.0.0.{rank + 1}"}}
+
+
+def test_the_ranks_differ_in_nothing_but_rank_address_and_headless() -> None:
+    head, worker = (launch(RECIPE, fabric(rank), IMAGE, HOST) for rank in (0, 1))
+    assert head["shared_hash"] == worker["shared_hash"]
+    shared = head["engine"][:-1]
+    assert head["engine"] == [*shared, "0"]
+    assert worker["engine"] == [*shared, "1", "--headless"]
+    assert {name for name in head["env"] if head["env"][name] != worker["env"][name]} == {"VLLM_HOST_IP"}
+    assert head["docker"] == worker["docker"]
+
+
+def test_values_are_spelt_as_the_engine_reads_them() -> None:
+    line = shlex.join(launch(RECIPE, fabric(0), IMAGE, HOST)["engine"])
+    assert line.startswith(f"vllm serve /hf/hub/models--org--model/snapshots/{'a' * 40} ")
+    assert "--enforce-eager " in line
+    assert "--no-enable-flashinfer-autotune" in line
+    assert "--cudagraph-capture-sizes 1 2 " in line
+    draft = f"/hf/hub/models--org--draft/snapshots/{'b' * 40}"
+    assert f'{{"method":"dflash","model":"{draft}"}}' in line
+
+
+@pytest.mark.parametrize(
+    ("path", "value"), [("serve", {"max-model-len": 1}), ("env", {"A": 2}), ("container", {"shm-size": "2g"})]
+)
+def test_whatever_must_be_the_same_changes_the_hash(path: str, value: Any) -> None:
+    other = copy.deepcopy(RECIPE)
+    other[path] |= value
+    assert launch(other, fabric(0), IMAGE, HOST)["shared_hash"] != launch(RECIPE, fabric(0), IMAGE, HOST)["shared_hash"]
+
+
+def test_another_image_changes_hash_and_cache() -> None:
+    one, two = (launch(RECIPE, fabric(0), {**IMAGE, "identity": name}, HOST) for name in "ij")
+    assert one["shared_hash"] != two["shared_hash"]
+    assert one["cache_key"] != two["cache_key"]
+
+
+def test_the_key_is_a_file_for_the_head_alone_and_on_no_command_line() -> None:
+    head, worker = (launch(RECIPE, fabric(rank), IMAGE, Host(**{**HOST, "api_key": True})) for rank in (0, 1))
+    assert "/etc/tandem/api_key:/run/tandem/api_key:ro" in head["docker"]
+    assert not [word for word in worker["docker"] if "api_key" in word]
+    assert "VLLM_API_KEY" not in head["env"]
+
+
+def test_the_shell_that_reads_the_key_passes_the_arguments_on(tmp_path: Path) -> None:
+    words = launch(RECIPE, fabric(0), IMAGE, Host(**{**HOST, "api_key": True}))["docker"]
+    script = words[words.index("-c") + 1].replace("/run/tandem/api_key", str(tmp_path / "key"))
+    (tmp_path / "key").write_text("secret")
+    show = ["sh", "-c", 'printf "%s|" "$VLLM_API_KEY" "$@"', "x", "a b", "c"]
+    out = subprocess.run(["sh", "-c", script, "sh", *show], capture_output=True, text=True, check=True).stdout
+    assert out == "secret|a b|c|"
+
+
+def test_an_unknown_engine_is_named() -> None:
+    with pytest.raises(ValueError, match="engine is 'sglang', expected one of"):
+        launch({**RECIPE, "engine": "sglang"}, fabric(0), IMAGE, HOST)
+
+
+@pytest.mark.parametrize(
+    ("word", "quoted"),
+    [
+        ("plain", "plain"),
+        ("", '""'),
+        ("two words", '"two words"'),
+        ('{"a":1}', '"{\\"a\\":1}"'),
+        ("100%", '"100%%"'),
+        ("$HOME", '"$$HOME"'),
+        ("back\\slash", '"back\\\\slash"'),
+    ],
+)
+def test_words_survive_systemd(word: str, quoted: str) -> None:
+    assert systemd_quote(word) == quoted
