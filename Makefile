@@ -5,22 +5,61 @@ SHELL := bash
 
 PYTHON ?= $(shell tests/find-python)
 VENV := .venv
-BIN := $(VENV)/bin
-export PATH := $(CURDIR)/$(BIN):$(PATH)
+export PATH := $(CURDIR)/$(VENV)/bin:$(PATH)
+export ANSIBLE_CONFIG := $(CURDIR)/ansible.cfg
 export ANSIBLE_COLLECTIONS_PATH := $(CURDIR)/collections
+PIP := pip install --quiet --disable-pip-version-check
 
 .PHONY: help
 help: ## Show the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
-$(VENV)/.ready: requirements.txt tests/requirements.txt
+$(VENV)/.controller: requirements.txt
+	@echo "Making the Python environment in $(VENV)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r tests/requirements.txt
+	$(PIP) -r requirements.txt
 	touch $@
 
-.PHONY: venv
-venv: $(VENV)/.ready ## Make the Python environment
+$(VENV)/.tests: $(VENV)/.controller tests/requirements.txt
+	$(PIP) -r tests/requirements.txt
+	touch $@
+
+.PHONY: rig
+rig: $(VENV)/.controller ## Make the two local machines, the registry and the hub
+	ansible-playbook -i localhost, tests/rig/create.yml
+
+.PHONY: demo
+demo: rig ## Serve a small chat model over two local machines, and ask it
+	ansible-playbook site.yml -i inventories/local_pair
+
+.PHONY: clean-demo
+clean-demo: $(VENV)/.controller ## Remove all that the demo made, but its downloads
+	ansible-playbook -i localhost, tests/rig/destroy.yml
+
+.PHONY: test
+test: lint unit sanity molecule e2e ## All tests
+
+.PHONY: lint
+lint: $(VENV)/.tests ## Style and types
+	ruff check
+	ruff format --check
+	MYPYPATH=collections mypy -p ansible_collections.tandem.serving.plugins
+	yamllint --strict .
+	ansible-lint --offline
+	antsibull-changelog lint
 
 .PHONY: unit
-unit: venv ## Unit tests
+unit: $(VENV)/.tests ## Unit tests
 	pytest -n auto
+
+.PHONY: sanity
+sanity: $(VENV)/.tests ## ansible-test sanity on the built collection
+	tests/sanity/run
+
+.PHONY: molecule
+molecule: $(VENV)/.tests rig ## Each role on the two local machines
+	molecule test --all
+
+.PHONY: e2e
+e2e: $(VENV)/.tests rig ## The whole job and its faults
+	pytest -n0 tests/e2e

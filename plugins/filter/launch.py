@@ -43,7 +43,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: C(engine), C(docker), C(env), C(cache_key) and C(shared_hash), a hash over all that every rank shares.
+  description: C(engine), C(docker), C(env), C(cache_key), C(shared_hash) over what all ranks share, and C(rank_hash).
   type: dict
 """
 

@@ -43,7 +43,8 @@ class Launch(TypedDict):
     """What one rank runs.
 
     ``engine`` is the engine's command line, ``docker`` the arguments of ``docker run`` up to its end, ``env`` the
-    environment (no secrets), ``cache_key`` names the folder of compiled kernels, ``shared_hash`` is a SHA-256.
+    environment (no secrets), ``cache_key`` names the folder of compiled kernels. ``shared_hash`` is the SHA-256 over what
+    all ranks share, ``rank_hash`` over all that this rank runs; the container carries both as labels.
     """
 
     engine: list[str]
@@ -51,6 +52,7 @@ class Launch(TypedDict):
     env: dict[str, str]
     cache_key: str
     shared_hash: str
+    rank_hash: str
 
 
 def snapshot_path(hf_home: str, repo: str, revision: str) -> str:
@@ -137,12 +139,18 @@ def launch(recipe: Mapping[str, Any], fabric: Mapping[str, Any], image: Mapping[
     common = {str(key): str(value) for key, value in {**CACHE_ENV, **offline, **recipe["env"]}.items()}
     per_rank = {str(key): str(value) for key, value in {**fabric["env"], **host["env"]}.items()}
     cache_key = _digest(image["identity"], shared)[:16]
+    docker = _docker(recipe, image["ref"], host, cache_key, host["api_key"] and fabric["rank"] == 0)
+    env = dict(sorted({**common, **per_rank}.items()))
+    shared_hash = _digest(image["identity"], shared, common, recipe["container"])
+    rank_hash = _digest(image["identity"], shared, own, env, docker)
+    labels = ["--label", f"tandem.shared={shared_hash}", "--label", f"tandem.rank={rank_hash}"]
     return Launch(
         engine=shared + own,
-        docker=_docker(recipe, image["ref"], host, cache_key, host["api_key"] and fabric["rank"] == 0),
-        env=dict(sorted({**common, **per_rank}.items())),
+        docker=labels + docker,
+        env=env,
         cache_key=cache_key,
-        shared_hash=_digest(image["identity"], shared, common, recipe["container"]),
+        shared_hash=shared_hash,
+        rank_hash=rank_hash,
     )
 
 

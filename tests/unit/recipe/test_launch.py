@@ -41,7 +41,10 @@ def test_the_ranks_differ_in_nothing_but_rank_address_and_headless() -> None:
     assert head["engine"] == [*shared, "0"]
     assert worker["engine"] == [*shared, "1", "--headless"]
     assert {name for name in head["env"] if head["env"][name] != worker["env"][name]} == {"VLLM_HOST_IP"}
-    assert head["docker"] == worker["docker"]
+    assert head["rank_hash"] != worker["rank_hash"]
+    assert [a for a, b in zip(head["docker"], worker["docker"], strict=True) if a != b] == [
+        f"tandem.rank={head['rank_hash']}"
+    ]
 
 
 def test_values_are_spelt_as_the_engine_reads_them() -> None:

@@ -1,0 +1,172 @@
+#!/usr/bin/python
+# Copyright: Tandem contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Wait until all ranks serve together."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rank_ready
+short_description: Wait until all ranks serve together
+version_added: 0.1.0
+author:
+  - Tandem contributors (@tandem-serving)
+description:
+  - Runs on the head. Waits until the API is healthy and lists the model, and meanwhile asks every rank whether it still runs.
+  - Fails at once, not at the time limit, when a rank ends.
+extends_documentation_fragment:
+  - tandem.serving.attributes
+attributes:
+  check_mode:
+    support: full
+    description: Looks once and does not wait.
+  diff_mode:
+    support: none
+    description: Nothing changes.
+options:
+  url:
+    description: Where the API listens, without a path.
+    type: str
+    required: true
+  model:
+    description: Served name of the model.
+    type: str
+    required: true
+  ranks:
+    description: The ranks, each with its C(rank), its C(host) name and, but for the head's own, the C(address) to ask it under.
+    type: list
+    elements: dict
+    required: true
+  control:
+    description: Path of C(program) that tells a rank's state, and C(user), C(key) and C(known_hosts) to call it over SSH.
+    type: dict
+    required: true
+  timeout:
+    description: Seconds to wait.
+    type: int
+    default: 3600
+"""
+
+EXAMPLES = r"""
+- name: Wait until the API answers
+  tandem.serving.rank_ready:
+    url: http://127.0.0.1:8888
+    model: smollm2-135m
+    ranks:
+      - {rank: 0, host: spark-a}
+      - {rank: 1, host: spark-b, address: 192.0.2.12}
+    control:
+      program: /usr/local/libexec/tandem/rank-ctl
+      user: tandem
+      key: /var/lib/tandem/control/.ssh/id_ed25519
+      known_hosts: /etc/tandem/known_hosts
+    timeout: 600
+"""
+
+RETURN = r"""
+ready:
+  description: Whether the API is healthy and lists the model.
+  returned: always
+  type: bool
+seconds:
+  description: How long it took.
+  returned: always
+  type: float
+host:
+  description: Host of the rank that ended.
+  returned: failure because of a rank
+  type: str
+rank:
+  description: The rank that ended.
+  returned: failure because of a rank
+  type: int
+"""
+
+import json
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+# How often in a row a rank may not answer before it counts as gone, and how long one question may take.
+_SILENCES = 5
+_SECONDS = 10
+
+
+def ask(rank: dict[str, Any], control: dict[str, Any]) -> dict[str, Any] | None:
+    """State of a rank as rank-ctl tells it, or None when it cannot be asked."""
+    words = [control["program"], "state"]
+    if rank.get("address"):
+        options = ["BatchMode=yes", f"ConnectTimeout={_SECONDS}", "StrictHostKeyChecking=yes"]
+        options += [f"UserKnownHostsFile={control['known_hosts']}"]
+        words = ["ssh", "-i", control["key"], *(word for option in options for word in ("-o", option))]
+        words += [f"{control['user']}@{rank['address']}", "state"]
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=2 * _SECONDS, check=True)
+        state = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return None
+    return state if isinstance(state, dict) else None
+
+
+def serves(url: str, model: str) -> bool:
+    """Whether the API is healthy and lists the model."""
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=_SECONDS):
+            pass
+        with urllib.request.urlopen(f"{url}/v1/models", timeout=_SECONDS) as answer:
+            listed = json.load(answer)
+    except urllib.error.HTTPError as error:
+        # An API with a key hides its models; health answered before.
+        return error.code in (401, 403)
+    except (urllib.error.URLError, OSError, ValueError):
+        return False
+    return any(item.get("id") == model for item in listed.get("data", []))
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "url": {"type": "str", "required": True},
+            "model": {"type": "str", "required": True},
+            "ranks": {"type": "list", "elements": "dict", "required": True},
+            "control": {"type": "dict", "required": True},
+            "timeout": {"type": "int", "default": 3600},
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+    started = time.monotonic()
+    silent: dict[int, int] = {}
+    while True:
+        seconds = round(time.monotonic() - started, 1)
+        if serves(params["url"].rstrip("/"), params["model"]):
+            module.exit_json(changed=False, ready=True, seconds=seconds)
+        if module.check_mode:
+            module.exit_json(changed=False, ready=False, seconds=seconds)
+        for rank in params["ranks"]:
+            where = {"rank": rank["rank"], "host": rank["host"], "ready": False, "seconds": seconds}
+            state = ask(rank, params["control"])
+            silent[rank["rank"]] = 0 if state else silent.get(rank["rank"], 0) + 1
+            if silent[rank["rank"]] >= _SILENCES:
+                module.fail_json(msg=f"rank {rank['rank']} on {rank['host']} does not tell its state any more", **where)
+            if state and state["active"] not in ("active", "activating"):
+                module.fail_json(
+                    msg=f"rank {rank['rank']} on {rank['host']} ended after {seconds:.0f} s: "
+                    f"{state['active']}, result {state['result']}, exit status {state['exit_status']}",
+                    **where,
+                )
+        if seconds > params["timeout"]:
+            module.fail_json(
+                msg=f"The API at {params['url']} did not serve {params['model']} within {params['timeout']} s"
+            )
+        time.sleep(2)
+
+
+if __name__ == "__main__":
+    main()
