@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from ansible_collections.tandem.serving.plugins.module_utils._canary import judge, repetition, request_body
 
 PROBE: dict[str, Any] = {"prompt": "Capital of France?", "max_tokens": 24, "expect": "paris"}
@@ -77,7 +78,9 @@ def test_repetition(text: str, stuck: str) -> None:
 
 
 def test_a_probe_may_replace_what_the_request_says() -> None:
-    body = request_body({**PROBE, "request": {"temperature": 1, "chat_template_kwargs": {"enable_thinking": False}}}, "m")
+    body = request_body(
+        {**PROBE, "request": {"temperature": 1, "chat_template_kwargs": {"enable_thinking": False}}}, "m"
+    )
     assert body["temperature"] == 1
     assert body["chat_template_kwargs"] == {"enable_thinking": False}
     assert body["messages"] == [{"role": "user", "content": "Capital of France?"}]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from ansible_collections.tandem.serving.plugins.module_utils._launch import Host, launch, systemd_quote
 
 RECIPE: dict[str, Any] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from ansible_collections.tandem.serving.plugins.module_utils._recipe import RecipeError, judge, resolve
 
 BASE: dict[str, Any] = {
