@@ -49,7 +49,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.tandem.serving.plugins.module_utils import _recipe
+from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
 from ansible_collections.tandem.serving.plugins.module_utils._check import Check
 
 

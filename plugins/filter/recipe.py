@@ -46,7 +46,7 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.tandem.serving.plugins.module_utils import _recipe
+from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
 
 
 def recipe(base: Mapping[str, Any], selected: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -14,11 +14,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible_collections.tandem.serving.plugins.module_utils._check import Check, check
+from ansible_collections.tandem.serving.plugins.module_utils._metrics import samples
 
 # A phrase of up to this many words, repeated this often at the end of the text, is a model that is stuck.
 _PHRASE_WORDS = 12
 _PHRASE_REPEATS = 6
 _CHARACTER_REPEATS = 24
+# vLLM's counters of speculative decoding. There are none where it does not speculate.
+_COUNTERS = {
+    "vllm:spec_decode_num_drafts_total": "drafts",
+    "vllm:spec_decode_num_draft_tokens_total": "drafted",
+    "vllm:spec_decode_num_accepted_tokens_total": "accepted",
+}
 
 
 def request_body(probe: Mapping[str, Any], model: str) -> dict[str, Any]:
@@ -31,6 +38,15 @@ def request_body(probe: Mapping[str, Any], model: str) -> dict[str, Any]:
         "temperature": 0,
         **probe.get("request", {}),
     }
+
+
+def speculation_counters(metrics: str) -> dict[str, float]:
+    """``drafts``, ``drafted`` and ``accepted`` tokens in the text of ``/metrics``, summed over engines."""
+    totals: dict[str, float] = {}
+    for sample in samples(metrics, *_COUNTERS):
+        name = _COUNTERS[sample.name]
+        totals[name] = totals.get(name, 0.0) + sample.value
+    return totals
 
 
 def repetition(text: str) -> str:

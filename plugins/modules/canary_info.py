@@ -72,13 +72,12 @@ answers:
 import json
 import time
 import urllib.error
-import urllib.request
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.urls import open_url
 
 from ansible_collections.tandem.serving.plugins.module_utils import _canary
-from ansible_collections.tandem.serving.plugins.module_utils._metrics import speculation_counters
 
 
 class Server:
@@ -94,17 +93,16 @@ class Server:
     def get(self, path: str) -> str:
         """A body, or an empty string when the server does not answer."""
         try:
-            with urllib.request.urlopen(f"{self.url}{path}", timeout=self.timeout) as answer:
-                return str(answer.read().decode(errors="replace"))
+            return str(open_url(f"{self.url}{path}", timeout=self.timeout).read().decode(errors="replace"))
         except (urllib.error.URLError, OSError):
             return ""
 
     def post(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         """Status and decoded body; status 0 when the server does not answer."""
-        request = urllib.request.Request(f"{self.url}{path}", json.dumps(body).encode(), self.headers)
+        data = json.dumps(body).encode()
         try:
-            with urllib.request.urlopen(request, timeout=self.timeout) as answer:
-                status, raw = answer.status, answer.read()
+            answer = open_url(f"{self.url}{path}", data, self.headers, method="POST", timeout=self.timeout)
+            status, raw = answer.status, answer.read()
         except urllib.error.HTTPError as error:
             status, raw = error.code, error.read()
         except (urllib.error.URLError, OSError) as error:
@@ -131,11 +129,11 @@ def main() -> None:
     server = Server(module.params["url"], module.params["api_key"], module.params["timeout"])
     checks, answers = [], {}
     for name, probe in module.params["probes"].items():
-        before = speculation_counters(server.get("/metrics"))
+        before = _canary.speculation_counters(server.get("/metrics"))
         started = time.monotonic()
         status, answer = server.post("/v1/chat/completions", _canary.request_body(probe, module.params["model"]))
         seconds = time.monotonic() - started
-        after = speculation_counters(server.get("/metrics"))
+        after = _canary.speculation_counters(server.get("/metrics"))
         grown = {key: value - before.get(key, 0.0) for key, value in after.items()}
         checks += _canary.judge(name, probe, status, answer, seconds, grown)
         content, reasoning = _canary.answer_text(answer)

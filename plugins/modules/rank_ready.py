@@ -39,7 +39,7 @@ options:
     elements: dict
     required: true
   control:
-    description: Path of C(program) that tells a rank's state, and C(user), C(key) and C(known_hosts) to call it over SSH.
+    description: The words of the C(program) that tells a rank's state, and C(user), C(key) and C(known_hosts) to call it over SSH.
     type: dict
     required: true
   timeout:
@@ -57,7 +57,7 @@ EXAMPLES = r"""
       - {rank: 0, host: spark-a}
       - {rank: 1, host: spark-b, address: 192.0.2.12}
     control:
-      program: /usr/local/libexec/tandem/rank-ctl
+      program: [/usr/bin/python3, /usr/local/libexec/tandem/rank_ctl.py]
       user: tandem
       key: /var/lib/tandem/control/.ssh/id_ed25519
       known_hosts: /etc/tandem/known_hosts
@@ -84,42 +84,44 @@ rank:
 """
 
 import json
-import subprocess
 import time
 import urllib.error
-import urllib.request
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.urls import open_url
 
 # How often in a row a rank may not answer before it counts as gone, and how long one question may take.
 _SILENCES = 5
 _SECONDS = 10
 
 
-def ask(rank: dict[str, Any], control: dict[str, Any]) -> dict[str, Any] | None:
-    """State of a rank as rank-ctl tells it, or None when it cannot be asked."""
-    words = [control["program"], "state"]
+def ask(module: AnsibleModule, rank: dict[str, Any], control: dict[str, Any]) -> dict[str, Any] | None:
+    """State of a rank as rank_ctl tells it, or None when it cannot be asked."""
+    words = [*control["program"], "state"]
     if rank.get("address"):
-        options = ["BatchMode=yes", f"ConnectTimeout={_SECONDS}", "StrictHostKeyChecking=yes"]
-        options += [f"UserKnownHostsFile={control['known_hosts']}"]
+        options = [
+            "BatchMode=yes",
+            "StrictHostKeyChecking=yes",
+            f"UserKnownHostsFile={control['known_hosts']}",
+            f"ConnectTimeout={_SECONDS}",
+            f"ServerAliveInterval={_SECONDS}",
+        ]
         words = ["ssh", "-i", control["key"], *(word for option in options for word in ("-o", option))]
         words += [f"{control['user']}@{rank['address']}", "state"]
+    code, out, _error = module.run_command(words)
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=2 * _SECONDS, check=True)
-        state = json.loads(done.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
+        state = json.loads(out)
+    except ValueError:
         return None
-    return state if isinstance(state, dict) else None
+    return state if code == 0 and isinstance(state, dict) else None
 
 
 def serves(url: str, model: str) -> bool:
     """Whether the API is healthy and lists the model."""
     try:
-        with urllib.request.urlopen(f"{url}/health", timeout=_SECONDS):
-            pass
-        with urllib.request.urlopen(f"{url}/v1/models", timeout=_SECONDS) as answer:
-            listed = json.load(answer)
+        open_url(f"{url}/health", timeout=_SECONDS).close()
+        listed = json.load(open_url(f"{url}/v1/models", timeout=_SECONDS))
     except urllib.error.HTTPError as error:
         # An API with a key hides its models; health answered before.
         return error.code in (401, 403)
@@ -151,7 +153,7 @@ def main() -> None:
             module.exit_json(changed=False, ready=False, seconds=seconds)
         for rank in params["ranks"]:
             where = {"rank": rank["rank"], "host": rank["host"], "ready": False, "seconds": seconds}
-            state = ask(rank, params["control"])
+            state = ask(module, rank, params["control"])
             silent[rank["rank"]] = 0 if state else silent.get(rank["rank"], 0) + 1
             if silent[rank["rank"]] >= _SILENCES:
                 module.fail_json(msg=f"rank {rank['rank']} on {rank['host']} does not tell its state any more", **where)

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.tandem.serving.plugins.module_utils._canary import judge, repetition, request_body
+from ansible_collections.tandem.serving.plugins.module_utils._canary import (
+    judge,
+    repetition,
+    request_body,
+    speculation_counters,
+)
 
 PROBE: dict[str, Any] = {"prompt": "Capital of France?", "max_tokens": 24, "expect": "paris"}
 
@@ -84,3 +89,9 @@ def test_a_probe_may_replace_what_the_request_says() -> None:
     assert body["temperature"] == 1
     assert body["chat_template_kwargs"] == {"enable_thinking": False}
     assert body["messages"] == [{"role": "user", "content": "Capital of France?"}]
+
+
+def test_counters_are_summed_over_engines_and_absent_without_speculation() -> None:
+    line = 'vllm:spec_decode_num_accepted_tokens_total{{engine="{0}",model_name="m"}} {1}\n'
+    assert speculation_counters(line.format(0, 36.0) + line.format(1, 4.0)) == {"accepted": 40.0}
+    assert speculation_counters("vllm:num_requests_running 1\n") == {}

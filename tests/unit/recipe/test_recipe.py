@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ansible_collections.tandem.serving.plugins.module_utils._recipe import RecipeError, judge, resolve
+from ansible_collections.tandem.serving.plugins.plugin_utils._recipe import RecipeError, judge, resolve
 
 BASE: dict[str, Any] = {
     "name": "toy",

@@ -1,10 +1,11 @@
-#!/usr/bin/env python3
 # Copyright: Tandem contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Ask for the state of this host's rank, start it or stop it. Prints one JSON object.
 
 The head calls it over SSH with a key that allows nothing else; a person may call it by hand.
 """
+
+from __future__ import annotations
 
 import json
 import subprocess
@@ -44,14 +45,14 @@ def state() -> dict[str, str]:
 
 def main(words: list[str]) -> int:
     if len(words) != 1 or words[0] not in ("state", "start", "stop"):
-        print(f"rank-ctl: expected one of state, start, stop; found {' '.join(words) or 'nothing'}", file=sys.stderr)
+        print(f"rank_ctl: expected one of state, start, stop; found {' '.join(words) or 'nothing'}", file=sys.stderr)
         return 2
     try:
         if words[0] != "state":
             systemctl(words[0], UNIT)
         print(json.dumps(state()))
     except subprocess.CalledProcessError as error:
-        print(f"rank-ctl: {' '.join(error.cmd)} ended with {error.returncode}: {error.stderr.strip()}", file=sys.stderr)
+        print(f"rank_ctl: {' '.join(error.cmd)} ended with {error.returncode}: {error.stderr.strip()}", file=sys.stderr)
         return 1
     return 0
 
