@@ -12,24 +12,40 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
-# A value of the recipe's serve arguments that stands for the drafter's snapshot folder.
-DRAFTER = "@drafter"
+from ansible_collections.tandem.serving.plugins.module_utils import _engine_tensorfold, _engine_vllm
+
 KEY_FILE = "/run/tandem/api_key"
-# Compiled kernels and bytecode outlive the container. The names are those of the programs that read them.
-CACHE_ENV = {
-    "PYTHONPYCACHEPREFIX": "/cache/python",
-    "TILELANG_CACHE_DIR": "/cache/tilelang",
-    "TRITON_CACHE_DIR": "/cache/triton",
-    "VLLM_CACHE_ROOT": "/cache/vllm",
+
+
+class Engine(NamedTuple):
+    """What differs between the engines.
+
+    ``command`` makes the arguments shared by all ranks and those of one rank, ``env`` says where compiled kernels go.
+    ``entrypoint`` is whether the image's own one has to run first, ``key_variable`` where the engine reads the API's
+    key; empty means that it has none.
+    """
+
+    command: Callable[[Mapping[str, Any], Mapping[str, Any], str, str], tuple[list[str], list[str]]]
+    env: Mapping[str, str]
+    entrypoint: bool
+    key_variable: str
+
+
+ENGINES = {
+    "vllm": Engine(_engine_vllm.command, _engine_vllm.ENV, False, _engine_vllm.KEY_VARIABLE),
+    # The image's entrypoint prepares the CUDA libraries, and its kernels go to /cache by themselves.
+    "tensorfold": Engine(_engine_tensorfold.command, {}, True, ""),
 }
-# Exports the key from its file, so that no command line, unit or inspected container shows it.
-_WITH_KEY = f'export VLLM_API_KEY="$(cat {KEY_FILE})"; exec "$@"'
 
 
 class Host(TypedDict):
-    """Where things are on a rank's host. ``env`` is what this host alone adds, ``api_key`` whether the API has a key."""
+    """Where things are on a rank's host.
+
+    ``env`` is what this host alone adds, ``api_key`` whether the API has a key, ``gpu`` the UUID of the GPU to use where
+    the recipe names one.
+    """
 
     name: str
     hf_home: str
@@ -37,6 +53,7 @@ class Host(TypedDict):
     cache: str
     env: dict[str, Any]
     api_key: bool
+    gpu: str
 
 
 class Launch(TypedDict):
@@ -64,85 +81,55 @@ def _digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _flag(name: str, value: Any) -> list[str]:
-    """One option in the spelling of vLLM's parser: true and false as --x and --no-x, mappings as JSON, lists spread."""
-    if value is True:
-        return [f"--{name}"]
-    if value is False:
-        return [f"--no-{name}"]
-    if isinstance(value, Mapping):
-        return [f"--{name}", json.dumps(value, sort_keys=True, separators=(",", ":"))]
-    if isinstance(value, list):
-        return [f"--{name}", *(str(item) for item in value)]
-    return [f"--{name}", str(value)]
-
-
-def _with_drafter(value: Any, drafter: str) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _with_drafter(item, drafter) for key, item in value.items()}
-    return drafter if value == DRAFTER else value
-
-
-def _vllm(
-    recipe: Mapping[str, Any], fabric: Mapping[str, Any], model: str, drafter: str
-) -> tuple[list[str], list[str]]:
-    """The arguments shared by all ranks, and those of this rank, for vLLM's multi-node mp executor."""
-    ports, nranks = recipe["ports"], fabric["nranks"]
-    serve = {
-        "tensor-parallel-size": nranks,
-        "nnodes": nranks,
-        "distributed-executor-backend": "mp",
-        "master-addr": fabric["master_address"],
-        "master-port": ports["master"],
-        "host": ports["bind"],
-        "port": ports["api"],
-        "served-model-name": recipe["model"]["served_name"],
-        **_with_drafter(recipe["serve"], drafter),
-    }
-    shared = ["vllm", "serve", model, *(word for name in sorted(serve) for word in _flag(name, serve[name]))]
-    own = _flag("node-rank", fabric["rank"]) + ([] if fabric["rank"] == 0 else ["--headless"])
-    return shared, own
-
-
-ENGINES: dict[str, Callable[..., tuple[list[str], list[str]]]] = {"vllm": _vllm}
-
-
 def _docker(recipe: Mapping[str, Any], image: str, host: Host, cache_key: str, keyed: bool) -> list[str]:
     """Arguments of ``docker run``, the image and the way into the engine included."""
-    container = recipe["container"]
+    engine = ENGINES[recipe["engine"]]
+    container = dict(recipe["container"])
+    if "gpu" in recipe:
+        if not host["gpu"]:
+            raise ValueError(f"recipe {recipe['name']} wants the UUID of a GPU named {recipe['gpu']}: set rank_gpu")
+        container["gpus"] = f"device={host['gpu']}"
     words = ["--rm", "--name", host["name"], "--network", "host", "--log-driver", "none"]
     words += ["--env-file", f"{host['etc']}/rank.env"]
     words += ["--volume", f"{host['hf_home']}:{host['hf_home']}:ro"]
     words += ["--volume", f"{host['cache']}/{cache_key}:/cache"]
+    if recipe.get("files"):
+        words += ["--volume", f"{host['etc']}/files:{host['etc']}/files:ro"]
     for option in sorted(container):
         values = container[option] if isinstance(container[option], list) else [container[option]]
         words += [word for value in values for word in (f"--{option}", str(value))]
     if keyed:
+        # A file, so that no command line, unit or inspected container shows the key.
+        export = f'export {engine.key_variable}="$(cat {KEY_FILE})"; exec "$@"'
         words += ["--volume", f"{host['etc']}/api_key:{KEY_FILE}:ro"]
-        return [*words, "--entrypoint", "/bin/sh", image, "-c", _WITH_KEY, "sh"]
-    return [*words, "--entrypoint", "", image]
+        return [*words, "--entrypoint", "/bin/sh", image, "-c", export, "sh"]
+    return [*words, *([] if engine.entrypoint else ["--entrypoint", ""]), image]
 
 
 def launch(recipe: Mapping[str, Any], fabric: Mapping[str, Any], image: Mapping[str, str], host: Host) -> Launch:
     """Make what one rank runs.
 
     ``recipe``, ``fabric`` and ``image`` (its ``ref`` and ``identity``) are the facts of the roles of these names.
-    Raises ValueError for an engine that is not known.
+    Raises ValueError for an engine that is not known, a key that the engine cannot ask for, a GPU that was not named.
     """
     if recipe["engine"] not in ENGINES:
         raise ValueError(f"engine is '{recipe['engine']}', expected one of {', '.join(sorted(ENGINES))}")
+    engine = ENGINES[recipe["engine"]]
+    if host["api_key"] and not engine.key_variable:
+        raise ValueError(f"engine {recipe['engine']} asks for no key: empty rank_api_key, put the key into a gateway")
     model = snapshot_path(host["hf_home"], recipe["model"]["repo"], recipe["model"]["revision"])
     drafter = recipe.get("drafter") or {}
     draft = snapshot_path(host["hf_home"], drafter["repo"], drafter["revision"]) if drafter else ""
-    shared, own = ENGINES[recipe["engine"]](recipe, fabric, model, draft)
+    shared, own = engine.command(recipe, fabric, model, draft)
     offline = {"HF_HOME": host["hf_home"], "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    common = {str(key): str(value) for key, value in {**CACHE_ENV, **offline, **recipe["env"]}.items()}
+    common = {str(key): str(value) for key, value in {**engine.env, **offline, **recipe["env"]}.items()}
     per_rank = {str(key): str(value) for key, value in {**fabric["env"], **host["env"]}.items()}
     cache_key = _digest(image["identity"], shared)[:16]
     docker = _docker(recipe, image["ref"], host, cache_key, host["api_key"] and fabric["rank"] == 0)
     env = dict(sorted({**common, **per_rank}.items()))
-    shared_hash = _digest(image["identity"], shared, common, recipe["container"])
-    rank_hash = _digest(image["identity"], shared, own, env, docker)
+    files = recipe.get("files", {})
+    shared_hash = _digest(image["identity"], shared, common, recipe["container"], files)
+    rank_hash = _digest(image["identity"], shared, own, env, docker, files)
     labels = ["--label", f"tandem.shared={shared_hash}", "--label", f"tandem.rank={rank_hash}"]
     return Launch(
         engine=shared + own,

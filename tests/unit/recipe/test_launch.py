@@ -13,6 +13,7 @@ import pytest
 from ansible_collections.tandem.serving.plugins.module_utils._launch import Host, launch, systemd_quote
 
 RECIPE: dict[str, Any] = {
+    "name": "toy",
     "engine": "vllm",
     "model": {"repo": "org/model", "revision": "a" * 40, "served_name": "m"},
     "drafter": {"repo": "org/draft", "revision": "b" * 40},
@@ -28,7 +29,7 @@ RECIPE: dict[str, Any] = {
     "ports": {"api": 8888, "master": 29521, "bind": "0.0.0.0"},
 }
 IMAGE = {"ref": "registry/engine@sha256:0", "identity": "i"}
-HOST = Host(name="tandem-rank", hf_home="/hf", etc="/etc/tandem", cache="/cache-root", env={}, api_key=False)
+HOST = Host(name="tandem-rank", hf_home="/hf", etc="/etc/tandem", cache="/cache-root", env={}, api_key=False, gpu="")
 
 
 def fabric(rank: int) -> dict[str, Any]:
@@ -87,6 +88,56 @@ def test_the_shell_that_reads_the_key_passes_the_arguments_on(tmp_path: Path) ->
     show = ["sh", "-c", 'printf "%s|" "$VLLM_API_KEY" "$@"', "x", "a b", "c"]
     out = subprocess.run(["sh", "-c", script, "sh", *show], capture_output=True, text=True, check=True).stdout
     assert out == "secret|a b|c|"
+
+
+TENSORFOLD: dict[str, Any] = {
+    **RECIPE,
+    "engine": "tensorfold",
+    "serve": {"context": 1048576, "parallel": 4, "thinking": True, "vision": True},
+    "ports": {"api": 8888, "master": 29551, "bind": "0.0.0.0"},
+}
+
+
+def test_tensorfold_gives_the_api_to_rank_0_alone() -> None:
+    head, worker = (shlex.join(launch(TENSORFOLD, fabric(rank), IMAGE, HOST)["engine"]) for rank in (0, 1))
+    snapshots = "/hf/hub/models--org--model/snapshots/" + "a" * 40, "/hf/hub/models--org--draft/snapshots/" + "b" * 40
+    shared = (
+        f"tensorfold serve {snapshots[0]} --tp 2 --master 10.0.0.1 --master-port 29551 --context 1048576 "
+        f"--drafter {snapshots[1]} --parallel 4 --thinking --vision"
+    )
+    assert head == f"{shared} --rank 0 --name m --host 0.0.0.0 --port 8888"
+    assert worker == f"{shared} --rank 1"
+
+
+def test_tensorfold_without_a_drafter_uses_the_own_head_of_the_checkpoint() -> None:
+    recipe = {**TENSORFOLD, "drafter": {}, "serve": {"thinking": False, "vision": False}}
+    line = shlex.join(launch(recipe, fabric(1), IMAGE, HOST)["engine"])
+    assert "--drafter none --no-thinking --rank 1" in line
+    assert "vision" not in line
+
+
+def test_tensorfold_keeps_its_entrypoint_and_has_no_key() -> None:
+    assert "--entrypoint" not in launch(TENSORFOLD, fabric(0), IMAGE, HOST)["docker"]
+    with pytest.raises(ValueError, match="tensorfold asks for no key"):
+        launch(TENSORFOLD, fabric(0), IMAGE, Host(**{**HOST, "api_key": True}))
+
+
+def test_a_gpu_that_the_recipe_names_is_chosen_by_its_uuid() -> None:
+    recipe = {**RECIPE, "gpu": "GB300", "container": {"gpus": "all"}}
+    words = launch(recipe, fabric(0), IMAGE, Host(**{**HOST, "gpu": "GPU-77"}))["docker"]
+    assert words[words.index("--gpus") + 1] == "device=GPU-77" and "all" not in words
+    with pytest.raises(ValueError, match="a GPU named GB300: set rank_gpu"):
+        launch(recipe, fabric(0), IMAGE, HOST)
+
+
+def test_the_uuid_of_a_gpu_is_not_shared_but_its_content_files_are() -> None:
+    recipe = {**RECIPE, "gpu": "GB300", "files": {"chat_template.jinja": "x"}}
+    one, two = (launch(recipe, fabric(0), IMAGE, Host(**{**HOST, "gpu": gpu})) for gpu in ("GPU-1", "GPU-2"))
+    other = launch(
+        {**recipe, "files": {"chat_template.jinja": "y"}}, fabric(0), IMAGE, Host(**{**HOST, "gpu": "GPU-1"})
+    )
+    assert one["shared_hash"] == two["shared_hash"] != other["shared_hash"]
+    assert "/etc/tandem/files:/etc/tandem/files:ro" in one["docker"]
 
 
 def test_an_unknown_engine_is_named() -> None:
