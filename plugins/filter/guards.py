@@ -49,8 +49,8 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
 from ansible_collections.tandem.serving.plugins.module_utils._check import Check
+from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
 
 
 def guards(recipe: Mapping[str, Any], items: Iterable[Mapping[str, str]], accepted: Iterable[str] = ()) -> list[Check]:

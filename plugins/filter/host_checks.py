@@ -63,7 +63,11 @@ def host_checks(
     checks = _host.judge(host, recipe)
     checks += [_host.judge_port(int(port), host["listeners"], what) for what, port in (ports or {}).items()]
     missing = disks or {}
-    checks += [_host.judge_disk(disk, int(missing[disk["path"]]), disk["path"]) for disk in host["disks"] if disk["path"] in missing]
+    checks += [
+        _host.judge_disk(disk, int(missing[disk["path"]]), disk["path"])
+        for disk in host["disks"]
+        if disk["path"] in missing
+    ]
     return checks
 
 
