@@ -8,6 +8,7 @@ The head calls it over SSH with a key that allows nothing else; a person may cal
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -27,6 +28,13 @@ def label(name: str) -> str:
     return subprocess.run(words, check=False, capture_output=True, text=True).stdout.strip()
 
 
+def configured() -> str:
+    """The shared hash in the unit on this host's disk, which the next start would run."""
+    unit = Path("/etc/systemd/system") / UNIT
+    found = re.search(r"tandem\.shared=(\w+)", unit.read_text()) if unit.is_file() else None
+    return found[1] if found else ""
+
+
 def state() -> dict[str, str]:
     lines = systemctl("show", UNIT, f"--property={PROPERTIES}").splitlines()
     found = dict(line.split("=", 1) for line in lines if "=" in line)
@@ -39,6 +47,7 @@ def state() -> dict[str, str]:
         "since": found["ActiveEnterTimestamp"],
         "rank_hash": label("tandem.rank"),
         "shared_hash": label("tandem.shared"),
+        "configured": configured(),
         "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
     }
 

@@ -1,0 +1,98 @@
+"""Run the product's playbooks through ansible-runner, as AWX does, and look at the events."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ansible_runner
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+INVENTORY = ROOT / "inventories" / "local_pair"
+
+
+class Run:
+    """One run of a playbook. Everything a test asks for comes from event data, never from what was printed."""
+
+    def __init__(self, runner: Any) -> None:
+        self.status: str = runner.status
+        self.stats: dict[str, dict[str, int]] = runner.stats or {}
+        self.events: list[dict[str, Any]] = list(runner.events)
+
+    def results(self, task: str = "") -> list[dict[str, Any]]:
+        """What the tasks of this name returned."""
+        ended = ("runner_on_ok", "runner_on_failed", "runner_item_on_ok", "runner_item_on_failed")
+        found = [event["event_data"] for event in self.events if event["event"] in ended]
+        return [data["res"] for data in found if task in data.get("task", "")]
+
+    @property
+    def changed(self) -> dict[str, int]:
+        """Number of changed tasks by host."""
+        return dict(self.stats.get("changed", {}))
+
+    @property
+    def failure(self) -> str:
+        """The messages of all failed tasks and unreachable hosts."""
+        bad = ("runner_on_failed", "runner_on_unreachable")
+        found = [event["event_data"] for event in self.events if event["event"] in bad]
+        return "\n".join(
+            f"{data['host']}: {data['res'].get('msg', data['res'])}" for data in found if not data.get("ignore_errors")
+        )
+
+    @property
+    def tasks(self) -> set[str]:
+        """Names of the tasks that ran on a host."""
+        return {event["event_data"]["task"] for event in self.events if event["event"] == "runner_on_ok"}
+
+    def progress(self) -> list[str]:
+        """The lines that long tasks printed while they ran."""
+        return [event["stdout"] for event in self.events if event["event"] == "verbose" and event["stdout"]]
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Callable[..., Run]:
+    """Run a playbook of the repository on the local pair."""
+
+    def run(playbook: str, tags: str = "", limit: str = "", inventory: Path = INVENTORY, **extra: Any) -> Run:
+        work = tmp_path / "runner"
+        shutil.rmtree(work, ignore_errors=True)
+        work.mkdir()
+        return Run(
+            ansible_runner.run(
+                private_data_dir=str(work),
+                project_dir=str(ROOT),
+                playbook=playbook,
+                inventory=str(inventory),
+                tags=tags or None,
+                limit=limit or None,
+                cmdline=f"--extra-vars {json.dumps(json.dumps(extra))}" if extra else None,
+                envvars={
+                    "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+                    "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+                },
+                quiet=True,
+            )
+        )
+
+    return run
+
+
+@pytest.fixture
+def command(play: Callable[..., Run]) -> Callable[..., Any]:
+    """Run one command on a host, over the SSH that the playbooks use."""
+
+    def run(host: str, words: str) -> Any:
+        done = ansible_runner.run_command(
+            "ansible",
+            [host, "-i", str(INVENTORY), "-b", "-m", "ansible.builtin.shell", "-a", words],
+            envvars={"ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"), "ANSIBLE_CALLBACKS_ENABLED": ""},
+            quiet=True,
+        )
+        out, _error, code = done
+        return code, out
+
+    return run
