@@ -19,14 +19,231 @@ class Cause(NamedTuple):
     remedy: str = ""
 
 
+# Causes that more than one module finds.
+_OK = Cause("Right.", "all that is expected, and nothing else")
+_OK_AFTER_RESTART = Cause(
+    "Right now; an earlier start in the same log failed.", "a fault, then a start that got through"
+)
+
 NCCL = {
-    "ok": Cause("Right.", "RDMA channels only, every communicator complete"),
+    "ok": _OK,
+    "ok_data_direct": Cause(
+        "Right, and the NICs reach GPU memory over their own PCIe path.",
+        "Data Direct DMA Interface is detected for device; channels via NET/IB/0/GDRDMA",
+    ),
+    "ok_gdr_not_expected_on_gb10": Cause(
+        "Right; GB10 has no GPUDirect RDMA, so that channels without it are normal there.",
+        "channels via NET/IB/0 without /GDRDMA",
+    ),
+    "ok_after_restart": _OK_AFTER_RESTART,
+    "ok_this_rank_but_pair_missing_rank0": Cause(
+        "This file is whole, and rank 0 never finished the same communicator.",
+        "Init COMPLETE here, Init START alone in the log of rank 0",
+        "Look at the log of rank 0: it hangs, so this rank waits for it.",
+    ),
+    "ok_this_rank_but_pair_missing_peer": Cause(
+        "This file is whole, and another rank never finished the same communicator.",
+        "Init COMPLETE here, Init START alone in the log of a peer",
+        "Look at the log of that rank: it hangs, so this rank waits for it.",
+    ),
+    "debug_level_too_low": Cause(
+        "The log holds nothing about networks or communicators, and proves nothing.",
+        "an empty file, or only the version line, as NCCL_DEBUG=WARN gives",
+        "Set NCCL_DEBUG=INFO and NCCL_DEBUG_SUBSYS=INIT,NET,ENV, and start again.",
+    ),
+    "no_channel_yet": Cause(
+        "Communicators are up, but no channel has been connected so far.",
+        "Init COMPLETE without any line Channel ... via, as before the first collective from NCCL 2.22 on",
+        "Send a request, and read the log again.",
+    ),
+    "stale_log": Cause(
+        "The log was last changed before the start that is being judged.",
+        "a file left over in the log folder",
+        "Read the log of this start; set NCCL_DEBUG_FILE to a folder that is new with each start.",
+    ),
+    "no_cross_node_channel": Cause(
+        "Only channels inside one host: it talks to itself.",
+        "via P2P/ or via SHM/ only; or a communicator of one rank",
+        "Spread the ranks over the hosts before claiming anything of the network between them.",
+    ),
+    "init_not_complete": Cause(
+        "A communicator was started and neither came up nor failed: a hang, or a log that was cut.",
+        "Init START without Init COMPLETE",
+        "Look at the logs of the other ranks for the first fault. If there is none, compare the arguments and the environment "
+        "of all ranks, and see that each can reach the others on the interface of the line Bootstrap: Using.",
+    ),
+    "communicator_aborted": Cause(
+        "A communicator was given up.",
+        "Abort COMPLETE",
+        "Look at the engine's log for the reason; the ranks abort when one of them fails.",
+    ),
+    "no_rdma_device_in_container": Cause(
+        "NCCL found no RDMA device that it may use, and fell back to sockets or gave up.",
+        "NET/IB : No device found.",
+        "Give the container /dev/infiniband, the capability IPC_LOCK and memlock unlimited; see that NCCL_IB_HCA names "
+        "devices that exist, and that their ports are up.",
+    ),
+    "libibverbs_missing_in_image": Cause(
+        "The image lacks the RDMA libraries.",
+        "Failed to open libibverbs.so[.1], from 2.30 on Count not open libibverbs.so.1",
+        "Install rdma-core (libibverbs1, ibverbs-providers) in the image.",
+    ),
+    "ib_disabled_by_env": Cause(
+        "A setting forbids RDMA.",
+        "NCCL_IB_DISABLE set by environment to 1; NCCL_NET=Socket",
+        "Remove NCCL_IB_DISABLE and NCCL_NET from the environment, /etc/nccl.conf and ~/.nccl.conf.",
+    ),
+    "socket_transport": Cause(
+        "The ranks talk over TCP sockets, and the log does not say why.",
+        "via NET/Socket/0",
+        "Set NCCL_NET=IB, so that NCCL says why RDMA does not work instead of falling back.",
+    ),
+    "no_network_plugin": Cause(
+        "NCCL could open no network at all.",
+        "Failed to initialize any NET plugin; Error: network IB not found",
+        "Unset NCCL_NET_PLUGIN and NCCL_NET, or give the image the plugin that they name.",
+    ),
+    "one_communicator_on_sockets": Cause(
+        "Some channels run over RDMA and some over sockets.",
+        "via NET/IB and via NET/Socket in the same process",
+        "Set NCCL_NET=IB for every process of the engine, and see that none changes the environment before its own start.",
+    ),
+    "last_process_on_sockets": Cause(
+        "An earlier start used RDMA, the last one sockets.",
+        "via NET/IB of an older process above via NET/Socket of a newer one",
+        "Compare the last start with the earlier one: a container without /dev/infiniband, another image, a port that went down.",
+    ),
+    "bootstrap_on_loopback": Cause(
+        "The ranks are to meet on an address that no other host can reach.",
+        "Bootstrap: Using lo:127.0.0.1; connect to 127.0.0.1",
+        "Set NCCL_SOCKET_IFNAME and VLLM_HOST_IP to an interface and address of the fabric.",
+    ),
+    "bootstrap_connect_failed": Cause(
+        "A rank could not reach its peer out of band.",
+        "connect to ... returned Connection refused, exceeded error retry count; No route to host",
+        "See that the peer runs, that NCCL_SOCKET_IFNAME is in the same subnet on all ranks, and that no firewall is between them.",
+    ),
+    "socket_ifname_not_found": Cause(
+        "The interface that NCCL_SOCKET_IFNAME names does not exist, or is down.",
+        "Bootstrap : no socket interface found",
+        "Set NCCL_SOCKET_IFNAME to an interface of this host that is up (names differ between hosts).",
+    ),
+    "socket_ifname_has_no_address": Cause(
+        "The interface for out-of-band traffic has no usable address.",
+        "connecting to address ... with family 0 is neither AF_INET(2) nor AF_INET6(10); NET/IB : No IP interface found; "
+        "Gloo's Unable to find address for; a bootstrap on a link-local address",
+        "Give the interface its address (role fabric), or name another one in NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME.",
+    ),
+    "gid_index_empty": Cause(
+        "The GID at the index in use is empty on one side.",
+        "Call to ibv_modify_qp failed with 61 No data available; local GID ::",
+        "Unset NCCL_IB_GID_INDEX, or set for each device the index of its own RoCE v2 address; see that both ends have addresses.",
+    ),
+    "gid_table_changed": Cause(
+        "An address of the device changed while connections were up; connections that use an old GID break.",
+        "NET/IB : mlx5_1:1 GID table changed",
+        "Keep addresses of the fabric static (no DHCP, no privacy addresses), and restart the ranks.",
+    ),
+    "gid_pair_has_no_path": Cause(
+        "The two GIDs of a connection are on networks that do not reach each other.",
+        "Call to ibv_modify_qp failed with 110 Connection timed out, with GIDs of different subnets",
+        "Give each cable its own subnet, the same at both ends. On rings use NCCL 2.30.7 or newer with "
+        "NCCL_IB_SUBNET_AWARE_ROUTING=1.",
+    ),
+    "roce_completion_timeout": Cause(
+        "The peer no longer answered on an established connection.",
+        "Got completion from peer ... status=12, from 2.28 on IBV_WC_RETRY_EXC_ERR(12)",
+        "See whether the peer is alive, its port up and its GID unchanged; on a switch look for packet loss (PFC or ECN).",
+    ),
+    "rdma_completion_error": Cause(
+        "A transfer failed on an established connection.",
+        "Got completion from peer ... with a status other than 12",
+        "Look at the first such line over all ranks. Status 4 or 10 points at memory registration or ACS, 5 follows another fault.",
+    ),
+    "rdma_device_failed": Cause(
+        "The RDMA device reported a fatal event.",
+        "async fatal event",
+        "Look at the kernel log of the host; reset the device or the host.",
+    ),
+    "link_flap": Cause(
+        "The link of a port went down while it was in use.",
+        "Got async event : port error, often followed by port active",
+        "Reseat or replace the cable, and look at the link counters of both ends.",
+    ),
+    "peer_rank_died": Cause(
+        "The peer closed its connection: it ended or was killed.",
+        "Connection closed by remote peer; Connection reset by peer",
+        "Look at the log of that rank for the first fault.",
+    ),
+    "collective_timeout": Cause(
+        "A collective operation did not end in time.",
+        "Watchdog caught collective operation timeout",
+        "Find the rank that did not take part: look for the last line of each rank, and for hosts that swap or have stalled.",
+    ),
+    "memlock_limit": Cause(
+        "The process may not lock memory for the RDMA device.",
+        "Call to ibv_create_cq failed with error Cannot allocate memory",
+        "Run the container with --ulimit memlock=-1 and --cap-add IPC_LOCK.",
+    ),
+    "rdma_memory_registration_failed": Cause(
+        "Memory could not be registered with the RDMA device.",
+        "Call to ibv_reg_mr_iova2 failed; Call to mlx5dv_reg_dmabuf_mr failed",
+        "Set memlock to unlimited. On DGX Spark with kernel 7.0 boot with kho=off; errno 524 on DGX Station is the ACS policy.",
+    ),
+    "verbs_call_failed": Cause(
+        "A call to the RDMA library failed.",
+        "Call to ibv_... failed",
+        "Read the call and its error in the evidence, and the kernel log of the host.",
+    ),
+    "nccl_version_mismatch": Cause(
+        "The ranks run different NCCL libraries.",
+        "Mismatched NCCL version detected",
+        "Run the same image on every rank, and set VLLM_NCCL_SO_PATH on all ranks or on none.",
+    ),
+    "ranks_disagree": Cause(
+        "Ranks joined the same meeting with different numbers.",
+        "Bootstrap Root : mismatch in rank count; rank 1 of 2 ranks has already checked in",
+        "Stop every rank, leftovers included, and start them with the same arguments and different ranks.",
+    ),
+    "duplicate_gpu": Cause(
+        "Two ranks share one GPU.",
+        "Duplicate GPU detected",
+        "Give every rank its own GPU.",
+    ),
+    "cuda_failure": Cause(
+        "The GPU or its driver failed.",
+        "Cuda failure",
+        "Look for Xid lines in the kernel log; free GPU memory that another process holds.",
+    ),
+    "gdr_disabled": Cause(
+        "GPUDirect RDMA is off where the machine has it: transfers take the way through host memory.",
+        "channels via NET/IB/0 without /GDRDMA on GB300",
+        "Set NCCL_NET_GDR_LEVEL=5 (SYS), unset NCCL_NET_GDR_C2C=0, and see that the image's rdma-core knows DMA-BUF.",
+    ),
+    "data_direct_unavailable_in_image": Cause(
+        "The image's libmlx5 is too old for Data Direct, so that ConnectX-8 is used below its means.",
+        "dlvsym failed on mlx5dv_get_data_direct_sysfs_path; Failed to open libmlx5.so",
+        "Use an image whose rdma-core has the symbol version MLX5_1.25, or mount libmlx5 and libibverbs of the host over its own.",
+    ),
+    "one_of_two_port_halves": Cause(
+        "One PCIe half of a DGX Spark port is in use, which is half of its bandwidth.",
+        "NET/IB : Using rocep1s0f0 without its twin roceP2p1s0f0",
+        "Give both halves addresses in different subnets, and name both in NCCL_IB_HCA.",
+    ),
+    "subnet_override_collapses_devices": Cause(
+        "Subnet-aware routing sends everything over fewer devices than there are.",
+        "Subnet-aware routing: overriding dev 1 with dev 0, and no channel over dev 1",
+        "Give every rail its own subnet, and match NCCL_IB_SUBNET_PREFIX_LEN to it.",
+    ),
+    "unrecognized_warning": Cause(
+        "A warning that nobody has explained yet.",
+        "NCCL WARN",
+        "Read the evidence, and look at what stands around it in the log.",
+    ),
 }
 
 ENGINE = {
-    "ok_after_restart": Cause(
-        "Right now; an earlier start in the same log failed.", "a fault, then a start that got through"
-    ),
+    "ok_after_restart": _OK_AFTER_RESTART,
     "no_engine_line": Cause(
         "The log holds no line of an engine.",
         "an empty log, or another program's",

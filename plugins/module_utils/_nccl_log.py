@@ -1,0 +1,509 @@
+# Copyright: Tandem contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Read NCCL logs, in one pass, at constant memory. `_nccl_verdict` judges what is read here.
+
+Known are the line forms of NCCL 2.18 to 2.30, with any prefix before them (Ray, vLLM, journald, docker, timestamps,
+colours), several ranks in one file, several starts in one file. What is not known is skipped.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from os import strerror
+from typing import Any, NamedTuple
+
+from ansible_collections.tandem.serving.plugins.module_utils._log_source import Source
+
+# Bounds that keep memory flat on logs that are not what they seem.
+_MOST_PROCESSES = 512
+_MOST_KEYS = 2048
+_LONGEST_TEXT = 400
+
+_ANSI = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+# "host:pid:tid [device]", in a warning followed by "file:line" and from 2.30 on by "(function)".
+_HEAD = re.compile(rb"([^\s:]+):(\d+):\d+ \[-?\d+\](?: \S+:\d+(?: \([^)]*\))?)?$")
+_REPEATED = re.compile(rb"\[repeated (\d+)x across cluster\]")
+_VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")
+_COMM = re.compile(
+    rb"comm (0x[0-9a-f]+) rank (\d+) nranks (\d+)\b(?:.*? busId ([0-9a-f]+))?(?:.*? commId (0x[0-9a-f]+))?"
+    rb".*?- ?(Init START|Init COMPLETE|Abort COMPLETE|Destroy COMPLETE)"
+)
+_NODES = re.compile(rb"comm 0x[0-9a-f]+ rank \d+ nRanks \d+ nNodes (\d+)")
+_BOOTSTRAP = re.compile(rb"Bootstrap ?: Using (?:\[\d+\])?(\S+?):(\S+?)<\d+>")
+_OOB = re.compile(rb"OOB (\S+?):(\S+?)<\d+>")
+# "name:port/link"; 2.30 may put ":rail:plane" before the slash, and a merged device joins its names by "+".
+_HCA = re.compile(rb"([A-Za-z][\w.+-]*)(?::\d*)+/(?:RoCE|IB|UNSPECIFIED)")
+_DATA_DIRECT = re.compile(rb"Data Direct DMA Interface is detected for device ([\w.-]+)")
+_OVERRIDE = re.compile(rb"Subnet-aware routing: overriding dev (\d+) with dev (\d+)")
+_SETTING = re.compile(rb"(NCCL_\w+) set (?:by environment )?to (.+?)\.?$")
+_CHANNEL = re.compile(
+    r"(\d+)\[\w+\] -> (\d+)\[\w+\] \[(send|receive)\] via NET/(.+?)/(\d+)(?:\(\d+\))?"
+    r"(/GDRDMA(?:\(\w+\))?)?(?:/Shared)?(?: \[repeated .*)?\s*"
+)
+_VERBS_CALL = re.compile(rb"Call to ((?:ibv|mlx5dv)_\w+) failed(?: with (?:error )?(\d+)?\s*([^,]*))?")
+_ERRNO = re.compile(rb" errno (\d+)")
+_GIDS = re.compile(rb"local GID index (-?\d+), local GID ([^\s,]+), remote GID ([^\s,]+)")
+_COMPLETION = re.compile(rb"Got completion from peer \S+ with (?:status=|error )(?:\w+\()?(\d+)")
+_EVENT = re.compile(rb"Got (?:non-fatal )?async event ?: (.*?)(?:\(\d+\))?\s*$")
+_LOOPBACK = re.compile(rb"connect(?:ing)? to (?:address )?(?:127\.|::1<|\[::1\])", re.IGNORECASE)
+
+_ERRNO_OF = {strerror(number).encode(): number for number in errno.errorcode}
+
+
+@dataclass
+class Mark:
+    """A line that matters: where it first stood, and how often it came."""
+
+    code: str
+    cause: str | None
+    source: str
+    line: int
+    text: str
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.source}:{self.line}: {self.text}"
+
+
+class Channel(NamedTuple):
+    """A network channel. ``peer`` is the rank at its other end, ``device`` the index of NCCL's list."""
+
+    peer: int
+    network: str
+    device: int
+    gdr: bool
+
+
+@dataclass
+class Process:
+    """What one process wrote. Lines that carry no process go to one with neither host nor pid."""
+
+    host: str
+    pid: int
+    source: str
+    first: int
+    last: int = 0
+    version: str | None = None
+    rank: int | None = None
+    nranks: int = 0
+    nnodes: int | None = None
+    bus: str | None = None
+    ranks: set[int] = field(default_factory=set)
+    started: int = 0
+    completed: int = 0
+    aborted: int = 0
+    destroyed: int = 0
+    # Communicator pointer -> its id, from start to completion; ids of those that completed.
+    open: dict[bytes, str] = field(default_factory=dict)
+    finished: set[str] = field(default_factory=set)
+    networks: dict[str, Mark] = field(default_factory=dict)
+    network: str | None = None
+    hcas: dict[str, None] = field(default_factory=dict)
+    devices: int = 0
+    data_direct: dict[str, None] = field(default_factory=dict)
+    oob: str | None = None
+    bootstrap: tuple[str, str, Mark] | None = None
+    rings: bool = False
+    overrides: dict[int, int] = field(default_factory=dict)
+    settings: dict[str, str] = field(default_factory=dict)
+    gids: dict[str, Any] = field(default_factory=dict)
+    warn_lines: int = 0
+    info_lines: int = 0
+    # What follows "Channel n/m :", as it is -> where it first stood and how often. Few are distinct, so they are parsed late.
+    channel_lines: dict[bytes, Mark] = field(default_factory=dict)
+    marks: dict[tuple[str, str | None], Mark] = field(default_factory=dict)
+    evidence: dict[str, Mark] = field(default_factory=dict)
+
+    def channels(self) -> Iterator[tuple[Channel, Mark]]:
+        """Network channels with where they stand. Channels inside a host are not among them."""
+        for key, mark in self.channel_lines.items():
+            found = _CHANNEL.match(key.decode(errors="replace"))
+            if found and found.end() == len(found.string):
+                sender, receiver, direction, network, device, gdr = found.groups()
+                peer = int(receiver if direction == "send" else sender)
+                yield Channel(peer, network, int(device), bool(gdr)), mark
+
+    @property
+    def local_only(self) -> bool:
+        """Whether all its channels stay inside the host."""
+        return bool(self.channel_lines) and not any(self.channels())
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a communicator was started that has neither come up nor been given up."""
+        return self.started > self.completed + self.aborted
+
+
+@dataclass
+class Log:
+    """One log, read. ``processes`` are in the order in which they appear."""
+
+    name: str
+    processes: list[Process]
+    version: str | None
+    lines: int
+    modified: float | None = None
+
+
+def read(source: Source) -> Log:
+    """Read one log to its end."""
+    return _Reader(source).read()
+
+
+class _Reader:
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.number = 0
+        self.line = b""
+        self.version: str | None = None
+        self.nobody = Process("", 0, source.name, 0)
+        self.processes: list[Process] = []
+        self.latest: dict[tuple[bytes, bytes], Process] = {}
+        self.by_prefix: dict[bytes, Process] = {}
+        self.handlers: dict[bytes, Callable[[Process, bytes], None]] = {
+            b"NET/IB": self.on_ib,
+            b"NET/IB:": self.on_ib,
+            b"Using": self.on_using,
+            b"Bootstrap": self.on_bootstrap,
+            b"Bootstrap:": self.on_bootstrap,
+            b"Connected": self.on_connected,
+            b"NCCL": self.on_version,
+            b"comm": self.on_comm,
+            b"[Rank": self.on_comm,
+            b"Failed": self.on_failed,
+            b"Count": self.on_failed,
+            b"Could": self.on_failed,
+            b"dlvsym": self.on_failed,
+            b"GPU": self.on_gpu_direct,
+            b"Call": self.on_call,
+            b"socketPollConnect:": self.on_call,
+            b"socketStartConnect:": self.on_call,
+            b"Comm": self.on_setting,
+        }
+
+    def read(self) -> Log:
+        by_prefix = self.by_prefix
+        handlers = self.handlers
+        number = 0
+        for number, raw in enumerate(self.source.lines, 1):
+            if b"NCCL" not in raw:
+                if b"Unable to find address for" in raw:  # Gloo
+                    self.number = number
+                    self.mark(self.nobody, "no_socket_address", raw, "socket_ifname_has_no_address")
+                continue
+            for line in (raw,) if raw.count(b" NCCL ") < 2 and b"\x1b" not in raw else _unmix(raw):
+                at = line.find(b" NCCL INFO ")
+                if at < 0:
+                    self.number = number
+                    self.on_other(line)
+                    continue
+                prefix = line[:at]
+                process = by_prefix.get(prefix)
+                if process is None:
+                    self.number = number
+                    process = self.process(prefix)
+                process.last = number
+                process.info_lines += 1
+                message = line[at + 11 :]
+                if message.startswith(b"Channel "):
+                    key = message.partition(b" : ")[2]
+                    seen = process.channel_lines.get(key)
+                    if seen is not None:
+                        seen.count += 1
+                    elif b" via " in key and len(process.channel_lines) < _MOST_KEYS:
+                        self.number = number
+                        process.channel_lines[key] = self.make("channel", line)
+                    continue
+                word = message.split(None, 1)[:1]
+                if not word:
+                    continue
+                handler = handlers.get(word[0])
+                if handler is None:
+                    if word[0].startswith(b"ncclComm"):
+                        handler = self.on_comm
+                    elif word[0].startswith(b"NCCL_"):
+                        handler = self.on_setting
+                    elif word[0].startswith(b"NET/"):
+                        handler = self.on_gpu_direct
+                    else:
+                        continue
+                self.number = number
+                self.line = line
+                handler(process, message)
+        if self.nobody.marks or self.nobody.warn_lines:
+            self.processes.append(self.nobody)
+        return Log(self.source.name, self.processes, self.version, number, self.source.modified)
+
+    # Which process wrote a line
+
+    def process(self, prefix: bytes) -> Process:
+        if len(self.by_prefix) >= _MOST_KEYS:
+            self.by_prefix.clear()
+        found = _HEAD.search(prefix)
+        key = (found[1], found[2]) if found else (b"", b"")
+        process = self.latest.get(key) or self.begin(key)
+        self.by_prefix[prefix] = process
+        return process
+
+    def begin(self, key: tuple[bytes, bytes]) -> Process:
+        if not key[1] or len(self.processes) >= _MOST_PROCESSES:
+            return self.nobody
+        process = Process(_text(key[0]), int(key[1][:18]), self.source.name, self.number, self.number)
+        self.processes.append(process)
+        self.latest[key] = process
+        return process
+
+    # Marks
+
+    def make(self, code: str, line: bytes, cause: str | None = None) -> Mark:
+        return Mark(code, cause, self.source.name, self.number, _text(line))
+
+    def mark(self, process: Process, code: str, line: bytes, cause: str | None = None) -> None:
+        seen = process.marks.get((code, cause))
+        if seen:
+            seen.count += 1
+        elif len(process.marks) < _MOST_KEYS:
+            process.marks[code, cause] = self.make(code, line, cause)
+
+    def note(self, process: Process, name: str) -> None:
+        process.evidence[name] = self.make(name, self.line)
+
+    # Lines of level INFO, by their first word
+
+    def on_ib(self, process: Process, message: bytes) -> None:
+        if b" : Using" in message:
+            listed = message.partition(b"; OOB ")[0]
+            names = [name.decode() for name in _HCA.findall(listed)]
+            process.devices = max(process.devices, len(names))
+            process.hcas.update(dict.fromkeys(part.removesuffix("_dma") for name in names for part in name.split("+")))
+            found = _OOB.search(message)
+            if found and process.oob is None:
+                process.oob = _text(found[1] + b":" + found[2])
+            self.note(process, "hcas")
+        elif b"No device found" in message:
+            self.mark(process, "ib_no_device", self.line)
+        elif found := _DATA_DIRECT.search(message):
+            process.data_direct[found[1].decode()] = None
+        elif found := _OVERRIDE.search(message):
+            if len(process.overrides) < _MOST_KEYS:
+                process.overrides[int(found[1][:9])] = int(found[2][:9])
+            self.note(process, "override")
+        elif b"Failed to open mlx5dv symbols" in message:
+            self.mark(process, "data_direct_missing", self.line)
+        else:
+            self.on_gpu_direct(process, message)
+
+    def on_gpu_direct(self, process: Process, message: bytes) -> None:
+        if b"GPU Direct RDMA Disabled" in message:
+            self.mark(process, "gdr_disabled", self.line)
+
+    def on_using(self, process: Process, message: bytes) -> None:
+        if message.startswith(b"Using network "):
+            name = _text(message[14:].partition(b" [repeated ")[0])
+            process.network = name
+            if len(process.networks) < _MOST_KEYS:
+                process.networks.setdefault(name, self.make("network", self.line))
+
+    def on_bootstrap(self, process: Process, message: bytes) -> None:
+        found = _BOOTSTRAP.search(message)
+        if not found:
+            return
+        if process.bootstrap and process is not self.nobody:
+            # NCCL says this once in a process: the same pid again is the next start, as in a container.
+            successor = self.begin((process.host.encode(), str(process.pid).encode()))
+            for prefix, owner in self.by_prefix.items():
+                if owner is process:
+                    self.by_prefix[prefix] = successor
+            process = successor
+        process.bootstrap = (_text(found[1]), _text(found[2]), self.make("bootstrap", self.line))
+
+    def on_connected(self, process: Process, message: bytes) -> None:
+        if message.startswith(b"Connected all rings"):
+            process.rings = True
+
+    def on_version(self, process: Process, message: bytes) -> None:
+        if found := _VERSION.match(message):
+            self.version = process.version = found[1].decode()
+
+    def on_comm(self, process: Process, message: bytes) -> None:
+        found = _COMM.search(message)
+        if not found:
+            if found := _NODES.search(message):
+                process.nnodes = max(process.nnodes or 0, int(found[1][:9]))
+            return
+        pointer, rank, nranks, bus, identity, what = found.groups()
+        repeated = _REPEATED.search(message)
+        times = int(repeated[1][:9]) if repeated else 1
+        if what == b"Destroy COMPLETE":
+            process.destroyed += 1
+            return
+        if process.rank is None:
+            process.rank, process.bus = int(rank[:9]), bus.decode() if bus else None
+        if len(process.ranks) < _MOST_KEYS:
+            process.ranks.add(int(rank[:9]))
+        process.nranks = max(process.nranks, int(nranks[:9]))
+        if what == b"Init START":
+            process.started += times
+            if len(process.open) < _MOST_KEYS:
+                process.open[pointer] = identity.decode() if identity else ""
+            self.note(process, "started")
+        elif what == b"Init COMPLETE":
+            process.completed += times
+            known = process.open.pop(pointer, "")
+            if len(process.finished) < _MOST_KEYS:
+                process.finished.add(identity.decode() if identity else known)
+            self.note(process, "completed")
+        else:
+            process.aborted += times
+            process.open.pop(pointer, None)
+            self.note(process, "aborted")
+
+    def on_failed(self, process: Process, message: bytes) -> None:
+        if b"libibverbs" in message:
+            # 2.30 tries libibverbs.so, absent without a development package, before libibverbs.so.1.
+            if not message.rstrip().endswith(b"open libibverbs.so"):
+                self.mark(process, "libibverbs_missing", self.line)
+        elif b"mlx5dv_get_data_direct" in message or b"mlx5dv_reg_dmabuf_mr" in message or b"libmlx5.so" in message:
+            self.mark(process, "data_direct_missing", self.line)
+
+    def on_call(self, process: Process, message: bytes) -> None:
+        if b"Call to ibv_modify_qp failed" in message:
+            self.on_verbs_call(process, message, self.line)
+        elif b"onnect" in message and b"retrying" in message:
+            self.mark(process, "connect_retry", self.line)
+
+    def on_setting(self, process: Process, message: bytes) -> None:
+        if b"NCCL_NET=" in message:  # from 2.30 on: "Comm config netName reset to NCCL_NET=Socket"
+            name, value = "NCCL_NET", _text(message.partition(b"NCCL_NET=")[2])
+        elif found := _SETTING.match(message.rstrip()):
+            name, value = _text(found[1]), _text(found[2])
+        else:
+            return
+        if len(process.settings) < _MOST_KEYS:
+            process.settings[name] = value
+        if name == "NCCL_IB_DISABLE" and value != "0":
+            self.mark(process, "ib_disabled", self.line)
+        elif name == "NCCL_NET" and value.lower() == "socket":
+            self.mark(process, "net_socket_forced", self.line)
+
+    # Other lines
+
+    def on_other(self, line: bytes) -> None:
+        at = line.find(b" NCCL WARN ")
+        if at >= 0:
+            self.on_warning(self.process(line[:at]), line[at + 11 :], line)
+        elif b"collective operation timeout" in line:  # PyTorch's watchdog
+            self.mark(self.nobody, "watchdog_timeout", line, "collective_timeout")
+        elif found := _VERSION.search(line):
+            self.version = found[1].decode()
+
+    def on_warning(self, process: Process, message: bytes, line: bytes) -> None:
+        process.last = self.number
+        process.warn_lines += 1
+        if _VERBS_CALL.search(message):
+            self.on_verbs_call(process, message, line)
+        elif found := _COMPLETION.search(message):
+            status = int(found[1][:9])
+            cause = "roce_completion_timeout" if status in (12, 13) else "rdma_completion_error"
+            self.mark(process, f"ib_completion_{status}", line, cause)
+        elif found := _EVENT.search(message):
+            if found[1].lower().startswith(b"gid table change"):
+                self.mark(process, "gid_table_changed", line, "gid_table_changed")
+            elif found[1] == b"port error":
+                self.mark(process, "port_error", line, "link_flap")
+            elif found[1] == b"port active":
+                self.mark(process, "port_active", line)
+        else:
+            code, cause = next(
+                ((code, cause) for needles, code, cause in _WARNINGS if all(needle in message for needle in needles)),
+                ("unrecognized", "unrecognized_warning"),
+            )
+            if code == "connect_failed" and _LOOPBACK.search(message):
+                cause = "bootstrap_on_loopback"
+            elif code == "no_socket_interface" and "NCCL_SOCKET_FAMILY" in process.settings:
+                cause = "socket_ifname_has_no_address"
+            elif code in _ENDING and process.destroyed:
+                return  # Ranks that end do so one after the other.
+            self.mark(process, code, line, cause)
+
+    def on_verbs_call(self, process: Process, message: bytes, line: bytes) -> None:
+        found = _VERBS_CALL.search(message)
+        assert found
+        call, number, text = found[1].decode(), found[2], found[3] or b""
+        named = _ERRNO.search(text)
+        if named:
+            number, text = named[1], text[: named.start()]
+        code = int(number[:9]) if number else _ERRNO_OF.get(text.strip(), 0)
+        gids = _GIDS.search(message)
+        if gids:
+            process.gids = {"gid_index": int(gids[1]), "local_gid": _text(gids[2]), "remote_gid": _text(gids[3])}
+        if "_reg_" in call:
+            cause = "rdma_memory_registration_failed"
+        elif code == errno.ENOMEM:
+            cause = "memlock_limit"
+        elif code in (errno.ENODATA, errno.ENODEV) or (gids and gids[2] == b"::"):
+            cause = "gid_index_empty"
+        elif call == "ibv_modify_qp":
+            cause = "gid_pair_has_no_path"
+        else:
+            cause = "verbs_call_failed"
+        self.mark(process, call, line, cause)
+
+
+# What a warning holds -> its code, and the cause that it proves. Without a cause it only follows from something else.
+_WARNINGS: tuple[tuple[tuple[bytes, ...], str, str | None], ...] = (
+    ((b"GID table changed",), "gid_table_changed", "gid_table_changed"),
+    ((b"async fatal event",), "ib_async_fatal", "rdma_device_failed"),
+    ((b"communicator encountered a fatal error",), "ib_fatal", None),
+    ((b"Connection closed by remote peer",), "peer_closed", "peer_rank_died"),
+    ((b"socketProgressOpt: Call to", b"failed"), "peer_closed", "peer_rank_died"),
+    ((b"Socket recv failed while polling",), "proxy_recv_failed", None),
+    ((b"Failed to execute operation",), "proxy_failed", None),
+    ((b"Error encountered progressing operation",), "proxy_failed", None),
+    ((b"no socket interface found",), "no_socket_interface", "socket_ifname_not_found"),
+    ((b"NET/Socket : no interface found",), "no_socket_interface", "socket_ifname_not_found"),
+    ((b"is neither AF_INET",), "no_socket_address", "socket_ifname_has_no_address"),
+    ((b"No IP interface found",), "no_socket_address", "socket_ifname_has_no_address"),
+    ((b"No usable listening interface",), "no_socket_address", "socket_ifname_has_no_address"),
+    ((b"No interface found in the same subnet",), "no_socket_address", "socket_ifname_has_no_address"),
+    ((b"exceeded retries",), "connect_failed", "bootstrap_connect_failed"),
+    ((b"exceeded timeouts",), "connect_failed", "bootstrap_connect_failed"),
+    ((b"exceeded error retry count",), "connect_failed", "bootstrap_connect_failed"),
+    ((b"onnect to ", b"failed"), "connect_failed", "bootstrap_connect_failed"),
+    ((b"socketPollConnect",), "connect_failed", "bootstrap_connect_failed"),
+    ((b"Bootstrap Root :",), "bootstrap_mismatch", "ranks_disagree"),
+    ((b"Mismatched NCCL version",), "version_mismatch", "nccl_version_mismatch"),
+    ((b"NCCL version mismatch",), "version_mismatch", "nccl_version_mismatch"),
+    ((b"Failed to initialize any NET plugin",), "net_plugin_failed", None),
+    ((b"Error: network ", b" not found"), "net_plugin_failed", None),
+    ((b"Unable to open device",), "ib_open_failed", None),
+    ((b"libibverbs",), "libibverbs_missing", None),
+    ((b"dlvsym failed on ibv_",), "libibverbs_missing", None),
+    ((b"mlx5dv",), "data_direct_missing", None),
+    ((b"Duplicate GPU detected",), "duplicate_gpu", "duplicate_gpu"),
+    ((b"uda failure",), "cuda_failure", "cuda_failure"),
+)
+_ENDING = ("peer_closed", "proxy_recv_failed", "proxy_failed")
+
+
+def _unmix(raw: bytes) -> Iterable[bytes]:
+    """Lines without colours, of writers that did not wait for each other's newline."""
+    line = _ANSI.sub(b"", raw)
+    if line.count(b" NCCL ") < 2:
+        return (line,)
+    cuts = [0, *[found.start() for found in _START.finditer(line)][1:], len(line)]
+    return [line[begin:end] for begin, end in pairwise(cuts)]
+
+
+_START = re.compile(rb"[^\s:]{1,64}:\d{1,10}:\d{1,10} \[-?\d{1,4}\] ")
+
+
+def _text(raw: bytes) -> str:
+    """A piece of a log as text for people: cut, without control characters."""
+    return _CONTROL.sub(" ", raw[:_LONGEST_TEXT].decode(errors="replace")).strip()
