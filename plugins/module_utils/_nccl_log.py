@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
 from os import strerror
 from typing import Any, NamedTuple
 
@@ -22,12 +21,13 @@ from ansible_collections.tandem.serving.plugins.module_utils._log_source import 
 # Bounds that keep memory flat on logs that are not what they seem.
 _MOST_PROCESSES = 512
 _MOST_KEYS = 2048
-_LONGEST_TEXT = 400
+_LONGEST_TEXT = 1024
 
 _ANSI = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
-# "host:pid:tid [device]", in a warning followed by "file:line" and from 2.30 on by "(function)".
-_HEAD = re.compile(rb"([^\s:]+):(\d+):\d+ \[-?\d+\](?: \S+:\d+(?: \([^)]*\))?)?$")
+# Every line is signed "host:pid:tid [device]".
+_HEAD = re.compile(rb"([^\s:]+):(\d+):\d+ \[-?\d+\]$")
+_SIGNATURE = re.compile(rb"([^\s:]+):(\d+):\d+ \[-?\d+\](?: \S+:\d+(?: \([^)]*\))?)? NCCL (?:INFO|WARN) ")
 _REPEATED = re.compile(rb"\[repeated (\d+)x across cluster\]")
 _VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")
 _COMM = re.compile(
@@ -37,8 +37,9 @@ _COMM = re.compile(
 _NODES = re.compile(rb"comm 0x[0-9a-f]+ rank \d+ nRanks \d+ nNodes (\d+)")
 _BOOTSTRAP = re.compile(rb"Bootstrap ?: Using (?:\[\d+\])?(\S+?):(\S+?)<\d+>")
 _OOB = re.compile(rb"OOB (\S+?):(\S+?)<\d+>")
-# "name:port/link"; 2.30 may put ":rail:plane" before the slash, and a merged device joins its names by "+".
-_HCA = re.compile(rb"([A-Za-z][\w.+-]*)(?::\d*)+/(?:RoCE|IB|UNSPECIFIED)")
+# "[index]name:port/link"; 2.30 may put ":rail:plane" before the slash, and a merged device joins its names by "+".
+_HCA = re.compile(rb"(?:\[(\d+)\] ?)?([A-Za-z][\w.+-]*)(?::\d*)+/(?:RoCE|IB|UNSPECIFIED)")
+_VIRTUAL = re.compile(rb"Made virtual device \[(\d+)\] name=([\w.+-]+)")
 _DATA_DIRECT = re.compile(rb"Data Direct DMA Interface is detected for device ([\w.-]+)")
 _OVERRIDE = re.compile(rb"Subnet-aware routing: overriding dev (\d+) with dev (\d+)")
 _SETTING = re.compile(rb"(NCCL_\w+) set (?:by environment )?to (.+?)\.?$")
@@ -56,7 +57,7 @@ _LOOPBACK = re.compile(rb"connect(?:ing)? to (?:address )?(?:127\.|::1<|\[::1\])
 _ERRNO_OF = {strerror(number).encode(): number for number in errno.errorcode}
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
 class Mark:
     """A line that matters: where it first stood, and how often it came."""
 
@@ -64,8 +65,12 @@ class Mark:
     cause: str | None
     source: str
     line: int
-    text: str
+    raw: bytes
     count: int = 1
+
+    @property
+    def text(self) -> str:
+        return _text(self.raw)
 
     def __str__(self) -> str:
         return f"{self.source}:{self.line}: {self.text}"
@@ -80,7 +85,7 @@ class Channel(NamedTuple):
     gdr: bool
 
 
-@dataclass
+@dataclass(slots=True, eq=False)
 class Process:
     """What one process wrote. Lines that carry no process go to one with neither host nor pid."""
 
@@ -105,7 +110,8 @@ class Process:
     networks: dict[str, Mark] = field(default_factory=dict)
     network: str | None = None
     hcas: dict[str, None] = field(default_factory=dict)
-    devices: int = 0
+    # Index of a device in NCCL's list -> the HCAs that it is made of.
+    devices: dict[int, list[str]] = field(default_factory=dict)
     data_direct: dict[str, None] = field(default_factory=dict)
     oob: str | None = None
     bootstrap: tuple[str, str, Mark] | None = None
@@ -114,16 +120,19 @@ class Process:
     settings: dict[str, str] = field(default_factory=dict)
     gids: dict[str, Any] = field(default_factory=dict)
     warn_lines: int = 0
-    info_lines: int = 0
-    # What follows "Channel n/m :", as it is -> where it first stood and how often. Few are distinct, so they are parsed late.
+    # What follows "Channel n/m", as it is -> where it first stood and how often. Few are distinct, so they are parsed late.
     channel_lines: dict[bytes, Mark] = field(default_factory=dict)
     marks: dict[tuple[str, str | None], Mark] = field(default_factory=dict)
     evidence: dict[str, Mark] = field(default_factory=dict)
 
+    @property
+    def key(self) -> tuple[bytes, bytes]:
+        return self.host.encode(), str(self.pid).encode()
+
     def channels(self) -> Iterator[tuple[Channel, Mark]]:
         """Network channels with where they stand. Channels inside a host are not among them."""
         for key, mark in self.channel_lines.items():
-            found = _CHANNEL.match(key.decode(errors="replace"))
+            found = _CHANNEL.match(_ANSI.sub(b"", key[3:]).decode(errors="replace"))
             if found and found.end() == len(found.string):
                 sender, receiver, direction, network, device, gdr = found.groups()
                 peer = int(receiver if direction == "send" else sender)
@@ -167,6 +176,7 @@ class _Reader:
         self.latest: dict[tuple[bytes, bytes], Process] = {}
         self.by_prefix: dict[bytes, Process] = {}
         self.handlers: dict[bytes, Callable[[Process, bytes], None]] = {
+            b"Channel": self.on_channel,
             b"NET/IB": self.on_ib,
             b"NET/IB:": self.on_ib,
             b"Using": self.on_using,
@@ -188,84 +198,124 @@ class _Reader:
         }
 
     def read(self) -> Log:
+        # The hot loop. `find` is several times as fast as `in`, which takes bytes for a number first.
         by_prefix = self.by_prefix
-        handlers = self.handlers
         number = 0
-        for number, raw in enumerate(self.source.lines, 1):
-            if b"NCCL" not in raw:
-                if b"Unable to find address for" in raw:  # Gloo
+        for number, line in enumerate(self.source.lines, 1):
+            at = line.find(b" NCCL INFO ")
+            if at < 0:
+                if line.find(b"NCCL") >= 0 or line.find(b"Unable to find address for") >= 0:
                     self.number = number
-                    self.mark(self.nobody, "no_socket_address", raw, "socket_ifname_has_no_address")
+                    self.on_line(line)
                 continue
-            for line in (raw,) if raw.count(b" NCCL ") < 2 and b"\x1b" not in raw else _unmix(raw):
-                at = line.find(b" NCCL INFO ")
-                if at < 0:
-                    self.number = number
-                    self.on_other(line)
-                    continue
-                prefix = line[:at]
-                process = by_prefix.get(prefix)
-                if process is None:
-                    self.number = number
-                    process = self.process(prefix)
-                process.last = number
-                process.info_lines += 1
-                message = line[at + 11 :]
-                if message.startswith(b"Channel "):
-                    key = message.partition(b" : ")[2]
-                    seen = process.channel_lines.get(key)
-                    if seen is not None:
-                        seen.count += 1
-                    elif b" via " in key and len(process.channel_lines) < _MOST_KEYS:
-                        self.number = number
-                        process.channel_lines[key] = self.make("channel", line)
-                    continue
-                word = message.split(None, 1)[:1]
-                if not word:
-                    continue
-                handler = handlers.get(word[0])
-                if handler is None:
-                    if word[0].startswith(b"ncclComm"):
-                        handler = self.on_comm
-                    elif word[0].startswith(b"NCCL_"):
-                        handler = self.on_setting
-                    elif word[0].startswith(b"NET/"):
-                        handler = self.on_gpu_direct
-                    else:
-                        continue
+            process = by_prefix.get(line[:at])
+            if process is None:
                 self.number = number
-                self.line = line
-                handler(process, message)
-        if self.nobody.marks or self.nobody.warn_lines:
+                process = self.process(line[:at])
+            process.last = number
+            if line.startswith(b"Channel ", at + 11):
+                seen = process.channel_lines.get(line[line.find(b" : ", at) :])
+                if seen is not None:
+                    seen.count += 1
+                    continue
+                if line.find(b" via ", at) < 0:
+                    continue
+            self.number = number
+            self.on_info(process, line, line[at + 11 :])
+        if self.nobody.last:
             self.processes.append(self.nobody)
         return Log(self.source.name, self.processes, self.version, number, self.source.modified)
+
+    def on_line(self, line: bytes) -> None:
+        """Any line but one of level INFO."""
+        if (at := line.find(b" NCCL WARN ")) >= 0:
+            self.on_warning(line, at)
+        elif line.find(b"collective operation timeout") >= 0:  # PyTorch's watchdog
+            self.mark(self.nobody, "watchdog_timeout", line, "collective_timeout")
+        elif line.find(b"Unable to find address for") >= 0:  # Gloo
+            self.mark(self.nobody, "no_socket_address", line, "socket_ifname_has_no_address")
+        elif found := _VERSION.search(line):
+            self.version = found[1].decode()
+
+    def on_info(self, process: Process, line: bytes, message: bytes) -> None:
+        """A line of level INFO. Its first word says whether it matters."""
+        end = message.find(b" ")
+        word = message[:end] if end > 0 else message
+        handler = self.handlers.get(word) or self.learn(word)
+        if handler == self.on_nothing:
+            return
+        self.line = line
+        other = self.other_writer(message) if message.find(b" NCCL ") > 0 else -1
+        handler(process, message if other < 0 else message[:other])
+        if other >= 0:
+            rest = message[other:]
+            if (at := rest.find(b" NCCL WARN ")) == rest.find(b" NCCL "):
+                self.on_warning(rest, at)
+            elif (at := rest.find(b" NCCL INFO ")) >= 0:
+                self.on_info(self.process(rest[:at]), rest, rest[at + 11 :])
+
+    def other_writer(self, message: bytes) -> int:
+        """Where another process begins to write, not having waited for the newline of this one; -1 when none does."""
+        found = _SIGNATURE.search(message)
+        if not found:
+            return -1
+        # Its host's name touches the last word of this message, so only a name that is known can be told from it.
+        ends = [host for host, pid in self.latest if pid == found[2] and found[1].endswith(host)]
+        return found.end(1) - len(max(ends, key=len, default=found[1]))
+
+    def learn(self, word: bytes) -> Callable[[Process, bytes], None]:
+        """The handler of a first word that is not known by name."""
+        if word.startswith(b"ncclComm"):
+            handler = self.on_comm
+        elif word.startswith(b"NCCL_"):
+            handler = self.on_setting
+        elif word.startswith(b"NET/"):
+            handler = self.on_gpu_direct
+        else:
+            handler = self.on_nothing
+        if len(self.handlers) < _MOST_KEYS:
+            self.handlers[word] = handler
+        return handler
+
+    def on_nothing(self, process: Process, message: bytes) -> None:
+        """A line that says nothing of interest."""
 
     # Which process wrote a line
 
     def process(self, prefix: bytes) -> Process:
+        """The process that a prefix ends with. Prefixes with timestamps are all new, so what stands behind these is known too."""
+        head = prefix[prefix.rfind(b" ", 0, prefix.rfind(b" ")) + 1 :]
+        process = self.by_prefix.get(head)
+        if process is None:
+            found = _HEAD.search(_ANSI.sub(b"", head))
+            key = (found[1], found[2]) if found else (b"", b"")
+            process = self.latest.get(key) or self.begin(key)
         if len(self.by_prefix) >= _MOST_KEYS:
             self.by_prefix.clear()
-        found = _HEAD.search(prefix)
-        key = (found[1], found[2]) if found else (b"", b"")
-        process = self.latest.get(key) or self.begin(key)
-        self.by_prefix[prefix] = process
+        self.by_prefix[head] = self.by_prefix[prefix] = process
+        process.last = self.number
         return process
 
     def begin(self, key: tuple[bytes, bytes]) -> Process:
-        if not key[1] or len(self.processes) >= _MOST_PROCESSES:
+        if not key[1]:
             return self.nobody
         process = Process(_text(key[0]), int(key[1][:18]), self.source.name, self.number, self.number)
         self.processes.append(process)
         self.latest[key] = process
+        if len(self.processes) > _MOST_PROCESSES:
+            first = self.processes.pop(0)
+            if self.latest.get(first.key) is first:
+                del self.latest[first.key]
         return process
 
     # Marks
 
     def make(self, code: str, line: bytes, cause: str | None = None) -> Mark:
-        return Mark(code, cause, self.source.name, self.number, _text(line))
+        return Mark(code, cause, self.source.name, self.number, line[:_LONGEST_TEXT])
 
     def mark(self, process: Process, code: str, line: bytes, cause: str | None = None) -> None:
         seen = process.marks.get((code, cause))
+        process.last = self.number
         if seen:
             seen.count += 1
         elif len(process.marks) < _MOST_KEYS:
@@ -276,18 +326,28 @@ class _Reader:
 
     # Lines of level INFO, by their first word
 
+    def on_channel(self, process: Process, message: bytes) -> None:
+        key = message[message.find(b" : ") :]
+        seen = process.channel_lines.get(key)
+        if seen is not None:
+            seen.count += 1
+        elif b" via " in key and len(process.channel_lines) < _MOST_KEYS:
+            process.channel_lines[key] = self.make("channel", self.line)
+
     def on_ib(self, process: Process, message: bytes) -> None:
         if b" : Using" in message:
-            listed = message.partition(b"; OOB ")[0]
-            names = [name.decode() for name in _HCA.findall(listed)]
-            process.devices = max(process.devices, len(names))
-            process.hcas.update(dict.fromkeys(part.removesuffix("_dma") for name in names for part in name.split("+")))
-            found = _OOB.search(message)
-            if found and process.oob is None:
+            for index, name in _HCA.findall(message.partition(b"; OOB ")[0]):
+                names = _hcas(name)
+                process.hcas.update(dict.fromkeys(names))
+                process.devices[int(index[:9] or b"0")] = names
+            if process.oob is None and (found := _OOB.search(message)):
                 process.oob = _text(found[1] + b":" + found[2])
             self.note(process, "hcas")
         elif b"No device found" in message:
             self.mark(process, "ib_no_device", self.line)
+        elif found := _VIRTUAL.search(message):
+            if len(process.devices) < _MOST_KEYS:
+                process.devices[int(found[1][:9])] = _hcas(found[2])
         elif found := _DATA_DIRECT.search(message):
             process.data_direct[found[1].decode()] = None
         elif found := _OVERRIDE.search(message):
@@ -305,7 +365,7 @@ class _Reader:
 
     def on_using(self, process: Process, message: bytes) -> None:
         if message.startswith(b"Using network "):
-            name = _text(message[14:].partition(b" [repeated ")[0])
+            name = _text(_ANSI.sub(b"", message[14:]).partition(b" [repeated ")[0])
             process.network = name
             if len(process.networks) < _MOST_KEYS:
                 process.networks.setdefault(name, self.make("network", self.line))
@@ -316,11 +376,8 @@ class _Reader:
             return
         if process.bootstrap and process is not self.nobody:
             # NCCL says this once in a process: the same pid again is the next start, as in a container.
-            successor = self.begin((process.host.encode(), str(process.pid).encode()))
-            for prefix, owner in self.by_prefix.items():
-                if owner is process:
-                    self.by_prefix[prefix] = successor
-            process = successor
+            process = self.begin(process.key)
+            self.by_prefix.clear()
         process.bootstrap = (_text(found[1]), _text(found[2]), self.make("bootstrap", self.line))
 
     def on_connected(self, process: Process, message: bytes) -> None:
@@ -374,7 +431,7 @@ class _Reader:
 
     def on_call(self, process: Process, message: bytes) -> None:
         if b"Call to ibv_modify_qp failed" in message:
-            self.on_verbs_call(process, message, self.line)
+            self.on_verbs_call(process, self.line, message)
         elif b"onnect" in message and b"retrying" in message:
             self.mark(process, "connect_retry", self.line)
 
@@ -392,26 +449,24 @@ class _Reader:
         elif name == "NCCL_NET" and value.lower() == "socket":
             self.mark(process, "net_socket_forced", self.line)
 
-    # Other lines
+    # Warnings
 
-    def on_other(self, line: bytes) -> None:
-        at = line.find(b" NCCL WARN ")
-        if at >= 0:
-            self.on_warning(self.process(line[:at]), line[at + 11 :], line)
-        elif b"collective operation timeout" in line:  # PyTorch's watchdog
-            self.mark(self.nobody, "watchdog_timeout", line, "collective_timeout")
-        elif found := _VERSION.search(line):
-            self.version = found[1].decode()
-
-    def on_warning(self, process: Process, message: bytes, line: bytes) -> None:
-        process.last = self.number
+    def on_warning(self, line: bytes, at: int) -> None:
+        """A line whose `` NCCL WARN `` is at ``at``; between it and the signature stand file, line and, from 2.30 on, function."""
+        message = line[at + 11 :]
+        process = self.process(line[: line.rfind(b"] ", 0, at) + 1])
         process.warn_lines += 1
         if _VERBS_CALL.search(message):
-            self.on_verbs_call(process, message, line)
+            self.on_verbs_call(process, line, message)
         elif found := _COMPLETION.search(message):
             status = int(found[1][:9])
-            cause = "roce_completion_timeout" if status in (12, 13) else "rdma_completion_error"
-            self.mark(process, f"ib_completion_{status}", line, cause)
+            timeout = status in (12, 13)
+            self.mark(
+                process,
+                f"ib_completion_{status}",
+                line,
+                "roce_completion_timeout" if timeout else "rdma_completion_error",
+            )
         elif found := _EVENT.search(message):
             if found[1].lower().startswith(b"gid table change"):
                 self.mark(process, "gid_table_changed", line, "gid_table_changed")
@@ -432,7 +487,7 @@ class _Reader:
                 return  # Ranks that end do so one after the other.
             self.mark(process, code, line, cause)
 
-    def on_verbs_call(self, process: Process, message: bytes, line: bytes) -> None:
+    def on_verbs_call(self, process: Process, line: bytes, message: bytes) -> None:
         found = _VERBS_CALL.search(message)
         assert found
         call, number, text = found[1].decode(), found[2], found[3] or b""
@@ -492,18 +547,11 @@ _WARNINGS: tuple[tuple[tuple[bytes, ...], str, str | None], ...] = (
 _ENDING = ("peer_closed", "proxy_recv_failed", "proxy_failed")
 
 
-def _unmix(raw: bytes) -> Iterable[bytes]:
-    """Lines without colours, of writers that did not wait for each other's newline."""
-    line = _ANSI.sub(b"", raw)
-    if line.count(b" NCCL ") < 2:
-        return (line,)
-    cuts = [0, *[found.start() for found in _START.finditer(line)][1:], len(line)]
-    return [line[begin:end] for begin, end in pairwise(cuts)]
-
-
-_START = re.compile(rb"[^\s:]{1,64}:\d{1,10}:\d{1,10} \[-?\d{1,4}\] ")
+def _hcas(name: bytes) -> list[str]:
+    """HCAs behind a device name: merged names are joined by a plus, those of Data Direct end in _dma."""
+    return [part.removesuffix("_dma") for part in name.decode().split("+") if part]
 
 
 def _text(raw: bytes) -> str:
     """A piece of a log as text for people: cut, without control characters."""
-    return _CONTROL.sub(" ", raw[:_LONGEST_TEXT].decode(errors="replace")).strip()
+    return _CONTROL.sub(" ", _ANSI.sub(b"", raw[:_LONGEST_TEXT]).decode(errors="replace")).strip()

@@ -55,10 +55,9 @@ def judge(logs: Sequence[Log], platform: str | None = None, since: float | None 
     Returns ``platform``, ``summary`` (the merged reading), ``files``, ``ranks``, ``warnings`` and ``checks``; their fields are
     documented with the module nccl_log_info.
     """
-    ordered = sorted(logs, key=lambda log: log.modified or 0)
-    stale = [log for log in ordered if since is not None and log.modified is not None and log.modified < since]
-    fresh = [log for log in ordered if log not in stale]
-    known = platform or guess_platform(ordered)
+    stale = [log for log in logs if since is not None and log.modified is not None and log.modified < since]
+    fresh = [log for log in logs if log not in stale]
+    known = platform or guess_platform(logs)
     merged = _Reading(fresh, known)
     findings = merged.findings()
     if stale and not fresh:
@@ -66,8 +65,10 @@ def judge(logs: Sequence[Log], platform: str | None = None, since: float | None 
     return {
         "platform": known,
         "summary": {**merged.summary(), **_decision(findings)},
-        "files": [_file(log, log in stale, known, merged, findings) for log in ordered],
-        "ranks": [_rank(process, process in merged.current) for process in merged.processes if process.pid],
+        "files": [_file(log, log in stale, known, merged, findings) for log in logs],
+        "ranks": [
+            _rank(process, process in merged.current) for process in merged.processes if process.pid or process.ranks
+        ],
         "warnings": [
             {"code": mark.code, "file": mark.source, "line": mark.line, "text": mark.text, "count": mark.count}
             for mark in merged.marks
@@ -99,7 +100,9 @@ class _Reading:
 
     def __init__(self, logs: Sequence[Log], platform: str) -> None:
         self.platform = platform
-        self.place = {log.name: number for number, log in enumerate(logs)}
+        # Of files the one last changed holds the later start.
+        self.logs = sorted(logs, key=lambda log: log.modified or 0)
+        self.place = {log.name: number for number, log in enumerate(self.logs)}
         self.processes = [process for log in logs for process in log.processes]
         self.versions = [log.version for log in logs if log.version]
         self.superseded = [process for process in self.processes if self._is_superseded(process)]
@@ -283,12 +286,12 @@ class _Reading:
             if self.platform == "gb10" and (halves := _single_halves(process.hcas)) and channels:
                 evidence = [process.evidence["hcas"], channels[0][1]]
                 yield _Finding("one_of_two_port_halves", "warn", f"only {', '.join(halves)}", evidence)
-            used = _devices_in_use(process, [channel for channel, _mark in channels])
-            if process.overrides and 0 < len(used) < process.devices:
+            used = _hcas_in_use(process, [channel for channel, _mark in channels])
+            if process.overrides and used and len(used) < len(process.hcas):
                 yield _Finding(
                     "subnet_override_collapses_devices",
                     "warn",
-                    f"{len(used)} of {process.devices} devices carry all channels",
+                    f"{', '.join(sorted(used))} of {', '.join(process.hcas)} carry all channels",
                     [process.evidence["override"], channels[0][1]],
                 )
             if self.platform == "gb300" and channels and "data_direct_missing" in marks and not process.data_direct:
@@ -313,10 +316,8 @@ class _Reading:
         elif chosen:
             yield _Finding("no_channel_yet", "inconclusive", "communicators, and no channel between ranks", chosen[:2])
         elif not explained:
-            lines = sum(p.info_lines for p in self.current)
-            yield _Finding(
-                "debug_level_too_low", "inconclusive", f"{lines} line(s) of level INFO, none of a communicator", []
-            )
+            ends = [Mark("end", None, log.name, log.lines, b"end of the log") for log in self.logs]
+            yield _Finding("debug_level_too_low", "inconclusive", "nothing of a communicator", ends)
 
     def _right(self) -> _Finding:
         channels = [(channel, mark) for p in self.current for channel, mark in self.channels[id(p)]]
@@ -341,7 +342,7 @@ class _Reading:
         same_file = later.source == earlier.source
         if later is earlier or not (later.pid and earlier.pid) or not (same_file or later.host == earlier.host):
             return False
-        if (self.place[earlier.source], earlier.last) >= (self.place[later.source], later.first):
+        if (self.place[earlier.source], earlier.last) > (self.place[later.source], later.first):
             return False
         if later.host == earlier.host and later.pid == earlier.pid and later.version != earlier.version:
             return False  # One process with two libraries, PyTorch's and the engine's.
@@ -382,10 +383,12 @@ def _transport(channels: Iterable[Channel]) -> str | None:
     return "mixed" if len(kinds) > 1 else next(iter(kinds), None)
 
 
-def _devices_in_use(process: Process, channels: Iterable[Channel]) -> set[int]:
-    """Indexes of the devices that carry channels. Between two ranks every override applies to all of them."""
+def _hcas_in_use(process: Process, channels: Iterable[Channel]) -> set[str]:
+    """HCAs that carry channels. Between two ranks an override concerns all channels of a device, on rings only some."""
     used = {channel.device for channel in channels}
-    return {process.overrides.get(device, device) for device in used} if process.nranks == 2 else used
+    if process.nranks == 2:
+        used = {process.overrides.get(device, device) for device in used}
+    return {name for device in used for name in process.devices.get(device, [f"device {device}"])}
 
 
 def _single_halves(hcas: Iterable[str]) -> list[str]:
@@ -414,7 +417,7 @@ def _check(finding: _Finding) -> Check:
 
 
 def _stale(logs: Sequence[Log]) -> _Finding:
-    marks = [Mark("stale", None, log.name, 1, "last changed before the start") for log in logs]
+    marks = [Mark("stale", None, log.name, 1, b"last changed before the start") for log in logs]
     return _Finding("stale_log", "inconclusive", "no line since the start", marks)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from ansible_collections.tandem.serving.plugins.module_utils import _log_source, _nccl_log, _nccl_verdict
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/nccl"
