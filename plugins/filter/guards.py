@@ -12,17 +12,16 @@ version_added: 0.1.0
 author:
   - Tandem contributors (@tandem-serving)
 description:
-  - Returns a check for each guard. A guard that finds what it looks for fails, or warns when its risk was accepted.
-positional: guards, accepted
+  - Returns a check for each of the recipe's guards. A guard that finds what it looks for fails, or warns when its risk was accepted.
+positional: context, accepted
 options:
   _input:
-    description: A resolved recipe, with whatever else the guards' expressions name.
+    description: A resolved recipe. Its C(guards) each have C(name), C(when), C(expected), C(found), C(reason), C(remedy).
     type: dict
     required: true
-  guards:
-    description: List of guards, each with C(name), C(when), C(expected), C(found), C(reason), C(remedy).
-    type: list
-    elements: dict
+  context:
+    description: What the guards' expressions name beside the recipe.
+    type: dict
     required: true
   accepted:
     description: Names of the guards whose risk the user accepts.
@@ -34,7 +33,7 @@ options:
 EXAMPLES = r"""
 - name: Hold the recipe against its guards
   ansible.builtin.set_fact:
-    checks: "{{ tandem_recipe | tandem.serving.guards(tandem_recipe.guards, recipe_accept_risk) }}"
+    checks: "{{ tandem_recipe | tandem.serving.guards({'nranks': 2}, recipe_accept_risk) }}"
 """
 
 RETURN = r"""
@@ -53,10 +52,10 @@ from ansible_collections.tandem.serving.plugins.module_utils._check import Check
 from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
 
 
-def guards(recipe: Mapping[str, Any], items: Iterable[Mapping[str, str]], accepted: Iterable[str] = ()) -> list[Check]:
+def guards(recipe: Mapping[str, Any], context: Mapping[str, Any], accepted: Iterable[str] = ()) -> list[Check]:
     """See DOCUMENTATION."""
     try:
-        return _recipe.judge(recipe, items, accepted)
+        return _recipe.judge(recipe, context, accepted)
     except _recipe.RecipeError as error:
         raise AnsibleFilterError(str(error)) from error
 

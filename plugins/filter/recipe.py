@@ -12,12 +12,13 @@ version_added: 0.1.0
 author:
   - Tandem contributors (@tandem-serving)
 description:
-  - Applies the selected variants and the user's overrides to the data of a recipe's file.
+  - Stacks the layers of a recipe, and applies the selected variants, the user's overrides and the lock file.
 positional: selected, overrides
 options:
   _input:
-    description: The data of a recipe's file.
-    type: dict
+    description: The layers, from the most general to the recipe itself.
+    type: list
+    elements: dict
     required: true
   selected:
     description: Selector to value, such as C(ranks) to C(2). An empty value takes the recipe's default.
@@ -27,21 +28,30 @@ options:
     description: What the user changes. A key set to null is taken away.
     type: dict
     default: {}
+  lock:
+    description: Tags to digests in C(images), C(repo@branch) to commits in C(revisions).
+    type: dict
+    default: {}
+  accepted_licences:
+    description: Repositories whose licences the user accepts. They decide between defaults.
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""
 - name: Resolve
   ansible.builtin.set_fact:
-    tandem_recipe: "{{ data | tandem.serving.recipe({'ranks': 2, 'speculation': 'none'}, {}) }}"
+    tandem_recipe: "{{ layers | tandem.serving.recipe({'ranks': 2, 'speculation': 'none'}) }}"
 """
 
 RETURN = r"""
 _value:
-  description: The recipe, with RV(_value.selected) as it was resolved.
+  description: The recipe, with RV(_value.selected) as it was resolved and RV(_value.passed_over), the defaults that wait for a licence.
   type: dict
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
@@ -49,10 +59,16 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
 
 
-def recipe(base: Mapping[str, Any], selected: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def recipe(
+    layers: Iterable[Mapping[str, Any]],
+    selected: Mapping[str, Any],
+    overrides: Mapping[str, Any] | None = None,
+    lock: Mapping[str, Any] | None = None,
+    accepted_licences: Collection[str] = (),
+) -> dict[str, Any]:
     """See DOCUMENTATION."""
     try:
-        return _recipe.resolve(base, selected, overrides)
+        return _recipe.resolve(layers, selected, overrides or {}, lock=lock, accepted_licences=accepted_licences)
     except _recipe.RecipeError as error:
         raise AnsibleFilterError(str(error)) from error
 

@@ -9,6 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 
+def environment(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """Nothing beside the recipe's ``env``: the image puts its kernels into /cache by itself."""
+    return {}
+
+
 def _flag(name: str, value: Any) -> list[str]:
     """One option. TensorFold knows --x or nothing, and --no-x only for thinking."""
     if value is True:

@@ -12,7 +12,7 @@ from typing import Any
 # A value of the recipe's serve arguments that stands for the drafter's snapshot folder.
 DRAFTER = "@drafter"
 # Compiled kernels and bytecode outlive the container. The names are those of the programs that read them.
-ENV = {
+_CACHE = {
     "PYTHONPYCACHEPREFIX": "/cache/python",
     "TILELANG_CACHE_DIR": "/cache/tilelang",
     "TRITON_CACHE_DIR": "/cache/triton",
@@ -32,6 +32,15 @@ def _flag(name: str, value: Any) -> list[str]:
     if isinstance(value, list):
         return [f"--{name}", *(str(item) for item in value)]
     return [f"--{name}", str(value)]
+
+
+def environment(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """What the engine reads beside the recipe's ``env``: where caches go, and the overlay's ablation."""
+    ablation = recipe.get("ablation")
+    if not ablation:
+        return _CACHE
+    words = {key: ablation[key] for key in ("direction", "alpha", "layers")} | {"mtp": int(ablation["mtp"])}
+    return _CACHE | {"TANDEM_OVERLAY_ABLATION": ",".join(f"{key}={value}" for key, value in words.items())}
 
 
 def _with_drafter(value: Any, drafter: str) -> Any:

@@ -22,21 +22,21 @@ KEY_FILE = "/run/tandem/api_key"
 class Engine(NamedTuple):
     """What differs between the engines.
 
-    ``command`` makes the arguments shared by all ranks and those of one rank, ``env`` says where compiled kernels go.
+    ``command`` makes the arguments shared by all ranks and those of one rank, ``environment`` what the recipe need not say.
     ``entrypoint`` is whether the image's own one has to run first, ``key_variable`` where the engine reads the API's
     key; empty means that it has none.
     """
 
     command: Callable[[Mapping[str, Any], Mapping[str, Any], str, str], tuple[list[str], list[str]]]
-    env: Mapping[str, str]
+    environment: Callable[[Mapping[str, Any]], dict[str, str]]
     entrypoint: bool
     key_variable: str
 
 
 ENGINES = {
-    "vllm": Engine(_engine_vllm.command, _engine_vllm.ENV, False, _engine_vllm.KEY_VARIABLE),
-    # The image's entrypoint prepares the CUDA libraries, and its kernels go to /cache by themselves.
-    "tensorfold": Engine(_engine_tensorfold.command, {}, True, ""),
+    "vllm": Engine(_engine_vllm.command, _engine_vllm.environment, False, _engine_vllm.KEY_VARIABLE),
+    # The image's entrypoint prepares the CUDA libraries.
+    "tensorfold": Engine(_engine_tensorfold.command, _engine_tensorfold.environment, True, ""),
 }
 
 
@@ -95,6 +95,9 @@ def _docker(recipe: Mapping[str, Any], image: str, host: Host, cache_key: str, k
     words += ["--volume", f"{host['cache']}/{cache_key}:/cache"]
     if recipe.get("files"):
         words += ["--volume", f"{host['etc']}/files:{host['etc']}/files:ro"]
+    if recipe.get("ablation"):
+        direction = recipe["ablation"]["direction"]
+        words += ["--volume", f"{direction}:{direction}:ro"]
     for option in sorted(container):
         values = container[option] if isinstance(container[option], list) else [container[option]]
         words += [word for value in values for word in (f"--{option}", str(value))]
@@ -122,7 +125,7 @@ def launch(recipe: Mapping[str, Any], fabric: Mapping[str, Any], image: Mapping[
     draft = snapshot_path(host["hf_home"], drafter["repo"], drafter["revision"]) if drafter else ""
     shared, own = engine.command(recipe, fabric, model, draft)
     offline = {"HF_HOME": host["hf_home"], "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
-    common = {str(key): str(value) for key, value in {**engine.env, **offline, **recipe["env"]}.items()}
+    common = {str(key): str(value) for key, value in {**engine.environment(recipe), **offline, **recipe["env"]}.items()}
     per_rank = {str(key): str(value) for key, value in {**fabric["env"], **host["env"]}.items()}
     cache_key = _digest(image["identity"], shared)[:16]
     docker = _docker(recipe, image["ref"], host, cache_key, host["api_key"] and fabric["rank"] == 0)

@@ -1,16 +1,17 @@
 # Copyright: Tandem contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Recipes: from the data of one file to the one configuration that every rank runs.
+"""Recipes: from the data of a few files to the one configuration that every rank runs.
 
-A recipe is a mapping. Its ``variants`` hold, per selector (``ranks``, ``topology``, ``profile``, ``speculation``, ...)
-and per value, what differs from the rest; ``defaults`` names the value taken when the user says nothing.
+A recipe is a mapping, and so are the layers beneath it: what all recipes of an engine, a platform or a transport share.
+Its ``variants`` hold, per selector (``ranks``, ``topology``, ``profile``, ``speculation``, ...) and per value, what
+differs from the rest, further variants included; ``defaults`` names the value taken when the user says nothing.
 """
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import jinja2
@@ -20,29 +21,38 @@ from ansible_collections.tandem.serving.plugins.module_utils._check import Check
 
 # What an override may touch. Everything else says which recipe this is.
 OVERRIDABLE = (
-    "model",
-    "drafter",
-    "image",
-    "serve",
-    "env",
-    "container",
-    "memory",
-    "limits",
-    "ports",
+    "ablation",
     "canary",
+    "container",
+    "drafter",
+    "env",
+    "image",
+    "limits",
+    "memory",
+    "model",
+    "ports",
+    "serve",
     "startup",
 )
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class RecipeError(Exception):
     """The recipe or what the user asked of it makes no sense. The text says what was expected and what was found."""
 
 
+def _copy(value: Any) -> Any:
+    """Plain dicts and lists, without the templating that Ansible hangs on its own."""
+    if isinstance(value, Mapping):
+        return {key: _copy(item) for key, item in value.items()}
+    return [_copy(item) for item in value] if isinstance(value, list) else value
+
+
 def _merge(base: Any, over: Any) -> Any:
     """Merge mappings recursively; anything else replaces. ``null`` in ``over`` takes a key away."""
     if not isinstance(base, Mapping) or not isinstance(over, Mapping):
-        return copy.deepcopy(over)
-    merged = {key: copy.deepcopy(value) for key, value in base.items()}
+        return _copy(over)
+    merged: dict[Any, Any] = _copy(base)
     for key, value in over.items():
         if value is None:
             merged.pop(key, None)
@@ -51,27 +61,64 @@ def _merge(base: Any, over: Any) -> Any:
     return merged
 
 
-def resolve(base: Mapping[str, Any], selected: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Apply the selected variants, then the user's overrides.
+def stack(layers: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge layers from the most general to the recipe itself. Their guards all stay."""
+    merged: dict[str, Any] = {}
+    guards: list[Any] = []
+    for layer in layers:
+        guards += layer.get("guards", [])
+        merged = _merge(merged, layer)
+    return {**merged, "guards": guards}
 
-    ``selected`` maps a selector to its value; an empty value means the recipe's own default. Returns the recipe without
-    ``variants`` and ``defaults``, with ``selected`` as it was resolved. Raises RecipeError on a value or a key that the
-    recipe does not know.
+
+def _choose(
+    recipe: Mapping[str, Any], selector: str, asked: str, accepted: Collection[str]
+) -> tuple[str, list[dict[str, Any]]]:
+    """The value of a selector, and what was passed over because its licences are not accepted.
+
+    A default may be a list in the order of preference. Its last value is taken when the licences of the others are not
+    accepted.
     """
-    variants: Mapping[str, Mapping[str, Any]] = base.get("variants", {})
-    recipe = {key: copy.deepcopy(value) for key, value in base.items() if key not in ("variants", "defaults")}
-    resolved: dict[str, str] = {}
-    for selector, value in selected.items():
-        choice = str(value or base.get("defaults", {}).get(selector, ""))
-        resolved[selector] = choice
-        known = {str(key): change for key, change in variants.get(selector, {}).items()}
-        if choice in known:
-            recipe = _merge(recipe, known[choice] or {})
-        elif known and choice:
-            raise RecipeError(
-                f"recipe {base['name']}: {selector} is '{choice}', expected one of {', '.join(sorted(known))}. "
-                f"Set recipe_{selector} to one of these, or add the variant to the recipe's file."
-            )
+    if asked:
+        return asked, []
+    default = recipe.get("defaults", {}).get(selector, "")
+    preferred = default if isinstance(default, list) else [default]
+    passed = []
+    for choice in preferred[:-1]:
+        licences = (recipe["variants"][selector][choice] or {}).get("licences", {})
+        missing = {repo: name for repo, name in licences.items() if repo not in accepted}
+        if not missing:
+            return str(choice), passed
+        passed.append({"selector": selector, "choice": str(choice), "licences": missing})
+    return str(preferred[-1]), passed
+
+
+def _pin(recipe: dict[str, Any], lock: Mapping[str, Any]) -> None:
+    """Replace tags and branches by what the lock file says they were."""
+    images, revisions = lock.get("images", {}), lock.get("revisions", {})
+    image = recipe.get("image", {})
+    for key in ("ref", "base"):
+        if image.get(key) in images:
+            image[key] = f"{image[key]}@{images[image[key]]}"
+    for part in (recipe.get("model", {}), recipe.get("drafter", {})):
+        name = f"{part.get('repo')}@{part.get('revision')}"
+        part.update({"revision": revisions[name]} if name in revisions else {})
+
+
+def unpinned(recipe: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """What a lock file has to pin: ``images`` by tag, and ``revisions``, each with ``repo`` and ``revision``."""
+    image = recipe.get("image", {})
+    wanted = image.get("base") if image.get("source") == "build" else image.get("ref")
+    tagged = image.get("source") in ("build", "pull") and wanted and "@" not in wanted
+    parts = [recipe.get("model", {}), recipe.get("drafter", {})]
+    moving = [part for part in parts if part and not _COMMIT.fullmatch(str(part.get("revision", "")))]
+    return {
+        "images": [wanted] if tagged else [],
+        "revisions": [{"repo": part["repo"], "revision": str(part.get("revision", "main"))} for part in moving],
+    }
+
+
+def _check_overrides(overrides: Mapping[str, Any]) -> None:
     unknown = sorted(set(overrides) - set(OVERRIDABLE))
     if unknown:
         raise RecipeError(
@@ -84,21 +131,65 @@ def resolve(base: Mapping[str, Any], selected: Mapping[str, Any], overrides: Map
             f"recipe_overrides.serve has {', '.join(misspelt)}, expected the engine's own spelling: "
             f"{', '.join(key.replace('_', '-') for key in misspelt)}."
         )
-    return {**_merge(recipe, overrides), "selected": resolved}
 
 
-def _evaluate(expression: str, context: Mapping[str, Any]) -> Any:
-    environment = jinja2.sandbox.SandboxedEnvironment(undefined=jinja2.StrictUndefined)
-    return environment.compile_expression(expression, undefined_to_none=False)(**context)
+def resolve(
+    layers: Iterable[Mapping[str, Any]],
+    selected: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    *,
+    lock: Mapping[str, Any] | None = None,
+    accepted_licences: Collection[str] = (),
+) -> dict[str, Any]:
+    """Stack the layers, apply the selected variants, then the user's overrides, then the lock file.
 
-
-def judge(recipe: Mapping[str, Any], guards: Iterable[Mapping[str, str]], accepted: Iterable[str]) -> list[Check]:
-    """Hold the recipe against its guards: one check each, fail where ``when`` is true, warn where the user accepted it.
-
-    ``when`` and ``found`` are Jinja expressions over the recipe's keys. A key that a guard asks for and the recipe
-    lacks is an error of the recipe, not a pass.
+    ``layers`` go from the most general to the recipe itself. ``selected`` maps a selector to its value; an empty value
+    means the recipe's own default. Returns the recipe without ``variants`` and ``defaults``, with ``selected`` as it was
+    resolved and ``passed_over``, the defaults that wait for a licence. Raises RecipeError on a value or a key that the
+    recipe does not know.
     """
-    guards = list(guards)
+    recipe = stack(layers)
+    resolved: dict[str, str] = {}
+    passed_over: list[dict[str, Any]] = []
+    for selector, value in selected.items():
+        choice, passed = _choose(recipe, selector, str(value), accepted_licences)
+        resolved[selector] = choice
+        passed_over += passed
+        known = {str(key): change for key, change in recipe.get("variants", {}).get(selector, {}).items()}
+        if choice in known:
+            recipe = _merge(recipe, known[choice] or {})
+        elif known and choice:
+            raise RecipeError(
+                f"recipe {recipe['name']}: {selector} is '{choice}', expected one of {', '.join(sorted(known))}. "
+                f"Set recipe_{selector} to one of these, or add the variant to the recipe's file."
+            )
+    _check_overrides(overrides)
+    recipe = _merge(
+        {key: value for key, value in recipe.items() if key not in ("layers", "variants", "defaults")}, overrides
+    )
+    _pin(recipe, lock or {})
+    return {**recipe, "selected": resolved, "passed_over": passed_over}
+
+
+def _evaluate(where: str, expression: str, terms: Mapping[str, Any]) -> Any:
+    """The value of a Jinja expression. Raises RecipeError, which says ``where``, also when the value is undefined."""
+    environment = jinja2.sandbox.SandboxedEnvironment(undefined=jinja2.StrictUndefined)
+    try:
+        value = environment.compile_expression(expression, undefined_to_none=False)(**terms)
+        str(value)
+    except (jinja2.TemplateError, TypeError, ValueError) as error:
+        raise RecipeError(f"{where}: {error}") from error
+    return value
+
+
+def judge(recipe: Mapping[str, Any], context: Mapping[str, Any], accepted: Iterable[str]) -> list[Check]:
+    """Hold a resolved recipe against its guards: one check each.
+
+    A guard whose ``when`` is true fails; it warns where its ``verdict`` says so, or where the user accepted its risk.
+    ``when`` and ``found`` are Jinja expressions over the recipe's keys, those of ``context`` and the recipe's ``terms``,
+    which are expressions too. A key that a guard asks for and none of them has is an error of the recipe, not a pass.
+    """
+    guards: list[Mapping[str, str]] = recipe["guards"]
     accepted = list(accepted)
     names = [guard["name"] for guard in guards]
     stray = sorted(set(accepted) - set(names))
@@ -106,21 +197,23 @@ def judge(recipe: Mapping[str, Any], guards: Iterable[Mapping[str, str]], accept
         raise RecipeError(
             f"recipe_accept_risk names {', '.join(stray)}, expected names of guards: {', '.join(sorted(names))}."
         )
+    terms = {**recipe, **context}
+    for name, expression in recipe.get("terms", {}).items():
+        terms[name] = _evaluate(f"term {name} of recipe {recipe['name']}", expression, terms)
     checks = []
     for guard in guards:
-        try:
-            wrong = bool(_evaluate(guard["when"], recipe))
-            found = _evaluate(guard["found"], recipe) if guard.get("found") else recipe["name"]
-        except jinja2.TemplateError as error:
-            raise RecipeError(f"guard {guard['name']} of recipe {recipe['name']}: {error}") from error
-        verdict: Any = "pass" if not wrong else "warn" if guard["name"] in accepted else "fail"
+        name = guard["name"]
+        where = f"guard {name} of recipe {recipe['name']}"
+        wrong = bool(_evaluate(where, guard["when"], terms))
+        found = _evaluate(where, guard["found"], terms)
+        verdict: Any = "pass" if not wrong else "warn" if name in accepted else guard.get("verdict", "fail")
         checks.append(
             check(
-                f"guard {guard['name']}",
+                f"guard {name}",
                 verdict,
                 guard["expected"],
                 found,
-                cause="ok" if not wrong else guard["name"],
+                cause=name if wrong else "ok",
                 evidence=[guard["reason"]] if wrong else [],
                 remedy=guard["remedy"] if wrong else "",
             )

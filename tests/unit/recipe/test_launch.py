@@ -140,6 +140,15 @@ def test_the_uuid_of_a_gpu_is_not_shared_but_its_content_files_are() -> None:
     assert "/etc/tandem/files:/etc/tandem/files:ro" in one["docker"]
 
 
+def test_the_direction_of_an_ablation_reaches_the_overlay() -> None:
+    ablation = {"direction": "/srv/direction.safetensors", "layers": "15-45", "alpha": 3.0, "mtp": True, "hidden": 4096}
+    found = launch({**RECIPE, "ablation": ablation}, fabric(1), IMAGE, HOST)
+    said = "direction=/srv/direction.safetensors,alpha=3.0,layers=15-45,mtp=1"
+    assert found["env"]["TANDEM_OVERLAY_ABLATION"] == said
+    assert "/srv/direction.safetensors:/srv/direction.safetensors:ro" in found["docker"]
+    assert found["shared_hash"] != launch(RECIPE, fabric(1), IMAGE, HOST)["shared_hash"]
+
+
 def test_an_unknown_engine_is_named() -> None:
     with pytest.raises(ValueError, match="engine is 'sglang', expected one of"):
         launch({**RECIPE, "engine": "sglang"}, fabric(0), IMAGE, HOST)

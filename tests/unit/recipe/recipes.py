@@ -1,0 +1,54 @@
+"""The real recipes, loaded as the role recipe loads them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from ansible_collections.tandem.serving.plugins.module_utils._check import Check
+from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
+
+ROLE = Path(__file__).parents[3] / "roles" / "recipe"
+NAMES = sorted(path.stem for path in (ROLE / "vars" / "recipes").glob("*.yml"))
+DRAFTER = "incoai/GLM-5.3-Flash-DFlash2"
+CONTEXT: dict[str, Any] = {
+    "nranks": 2,
+    "topology": "pair",
+    "accepted_licences": [],
+    "fabric_subnets": [],
+    "api_key": False,
+    "image_ref": "",
+}
+TOPOLOGY = {2: "pair", 3: "triangle", 4: "ring"}
+
+
+def layers(name: str) -> list[dict[str, Any]]:
+    """The layers of a recipe, from the most general on, the recipe last."""
+    recipe = yaml.safe_load((ROLE / "vars" / "recipes" / f"{name}.yml").read_text())
+    below = [ROLE / "vars" / "layers" / f"{layer}.yml" for layer in ["common", *recipe["layers"]]]
+    return [*(yaml.safe_load(path.read_text()) for path in below), recipe]
+
+
+def resolve(
+    name: str,
+    ranks: int = 2,
+    topology: str = "",
+    licences: tuple[str, ...] = (),
+    overrides: dict[str, Any] | None = None,
+    lock: dict[str, Any] | None = None,
+    **choices: str,
+) -> dict[str, Any]:
+    """What the role makes of a recipe. Empty choices take the recipe's defaults."""
+    selected = {"ranks": ranks, "topology": topology or TOPOLOGY[ranks]}
+    selected |= {key: choices.get(key, "") for key in ("profile", "speculation", "ablation", "thinking")}
+    recipe = _recipe.resolve(layers(name), selected, overrides or {}, lock=lock, accepted_licences=licences)
+    recipe["files"] = {key: (ROLE / "files" / file).read_text() for key, file in recipe["files"].items()}
+    return recipe
+
+
+def judge(recipe: dict[str, Any], **context: Any) -> list[Check]:
+    """Hold a resolved recipe against its guards, on the ranks and the topology that it was resolved for."""
+    shape = {"nranks": int(recipe["selected"]["ranks"]), "topology": recipe["selected"]["topology"]}
+    return _recipe.judge(recipe, {**CONTEXT, **shape, **context}, [])
