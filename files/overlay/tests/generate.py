@@ -1,36 +1,46 @@
 # SPDX-License-Identifier: MIT
-"""Run a checkpoint through vLLM and print, as JSON, the greedy tokens of two prompts and their logprobs."""
+"""Run checkpoints through vLLM, one after another in this process, and print the greedy tokens of two prompts.
+
+    python generate.py '[{"model": "...", "options": {...of LLM}}, ...]'
+
+One line of JSON for each: `RESULT [{"tokens": [...], "logprobs": [...]}, ...]`, or `FAILED "what was raised"`."""
 
 from __future__ import annotations
 
-import argparse
+import gc
 import json
 import sys
 
 PROMPTS = [[5, 17, 301, 44, 9, 260, 33, 78], [400, 12, 12, 7]]
+OPTIONS = {"max_model_len": 256, "max_num_seqs": 4, "skip_tokenizer_init": True, "disable_log_stats": True}
 
 
-def main() -> None:
-    arguments = argparse.ArgumentParser()
-    arguments.add_argument("model")
-    arguments.add_argument("--tokens", type=int, default=10)
-    arguments.add_argument("--options", type=json.loads, default={}, help="more arguments of LLM, as JSON")
-    chosen = arguments.parse_args()
+def run(model: str, options: dict[str, object], tokens: int = 10) -> list[dict[str, object]]:
     from vllm import LLM, SamplingParams
 
-    options = {"max_model_len": 256, "max_num_seqs": 4, "skip_tokenizer_init": True, "disable_log_stats": True}
-    llm = LLM(chosen.model, **options | chosen.options)
-    sampling = SamplingParams(temperature=0, max_tokens=chosen.tokens, ignore_eos=True, logprobs=0, detokenize=False)
+    llm = LLM(model, **OPTIONS | options)
+    sampling = SamplingParams(temperature=0, max_tokens=tokens, ignore_eos=True, logprobs=0, detokenize=False)
     outputs = llm.generate([{"prompt_token_ids": ids} for ids in PROMPTS], sampling, use_tqdm=False)
-    results = [
+    return [
         {
             "tokens": list(output.outputs[0].token_ids),
             "logprobs": [next(iter(position.values())).logprob for position in output.outputs[0].logprobs],
         }
         for output in outputs
     ]
-    print("RESULT " + json.dumps(results), flush=True)
+
+
+def main() -> None:
+    from vllm.distributed import cleanup_dist_env_and_memory
+
+    for job in json.loads(sys.argv[1]):
+        try:
+            print("RESULT " + json.dumps(run(job["model"], job.get("options", {}))), flush=True)
+        except Exception as error:
+            print("FAILED " + json.dumps(f"{type(error).__name__}: {error}"), flush=True)
+        gc.collect()
+        cleanup_dist_env_and_memory()
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -62,13 +62,11 @@ class Names:
         """What to say of a missing tensor, with the nearest name that nobody asks for."""
         module, _, _ = tensor.rpartition(".")
         parent, _, _ = module.rpartition(".")
-        odd = [
-            f"{near}.{leaf}"
-            for near, leaves in self.modules.items()
-            if near.startswith(parent)
-            for leaf in leaves
-            if (leaf not in _ALL if near == module else near.rpartition(".")[0] == parent and near not in wanted)
-        ]
+        if module in self.modules:
+            odd = [f"{module}.{leaf}" for leaf in self.modules[module] - _ALL]
+        else:
+            siblings = [m for m in self.modules if m.rpartition(".")[0] == parent and m not in wanted]
+            odd = [f"{sibling}.{leaf}" for sibling in siblings for leaf in self.modules[sibling]]
         hint = "".join(f" There is {name}: is that it?" for name in get_close_matches(tensor, odd, 1, 0.8))
         return f"{tensor}: expected in the checkpoint, not found.{hint} Download the snapshot again and verify it."
 
