@@ -34,7 +34,7 @@ options:
     type: str
     required: true
   ranks:
-    description: The ranks, each with its C(rank), its C(host) name and, but for the head's own, the C(address) to ask it under.
+    description: The ranks, each with its C(rank), its C(host) name and the C(address) to ask it under. Rank 0 is this host.
     type: list
     elements: dict
     required: true
@@ -54,7 +54,7 @@ EXAMPLES = r"""
     url: http://127.0.0.1:8888
     model: smollm2-135m
     ranks:
-      - {rank: 0, host: spark-a}
+      - {rank: 0, host: spark-a, address: 192.0.2.11}
       - {rank: 1, host: spark-b, address: 192.0.2.12}
     control:
       program: [/usr/bin/python3, /usr/local/libexec/tandem/rank_ctl.py]
@@ -99,7 +99,7 @@ _SECONDS = 10
 def ask(module: AnsibleModule, rank: dict[str, Any], control: dict[str, Any]) -> dict[str, Any] | None:
     """State of a rank as rank_ctl tells it, or None when it cannot be asked."""
     words = [*control["program"], "state"]
-    if rank.get("address"):
+    if rank["rank"]:
         options = [
             "BatchMode=yes",
             "StrictHostKeyChecking=yes",

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import posixpath
 import shlex
 import time
 from typing import Any
@@ -135,14 +136,20 @@ class LongTask(ActionBase):
                 f"{self._task.action} on {self._host} was killed before it ended. Its last state: {seen or 'none'}. "
                 "Look for the OOM killer in the kernel's log, then run it again: it goes on where it stopped."
             )
-        ended = self._run_module({"jid": note["jid"], "mode": "status"}, variables, "ansible.legacy.async_status")
-        self._run_module({"jid": note["jid"], "mode": "cleanup"}, variables, "ansible.legacy.async_status")
+        ended = self._job(note, "status", variables)
+        self._job(note, "cleanup", variables)
         self._shell(f"rm -f {shlex.quote(self._note)} {shlex.quote(self._state)}")
         return {
             key: value
             for key, value in ended.items()
             if key not in ("ansible_job_id", "results_file", "started", "finished")
         }
+
+    def _job(self, note: dict[str, Any], mode: str, variables: dict[str, Any]) -> dict[str, Any]:
+        folder = posixpath.dirname(note["results_file"])
+        return self._run_module(
+            {"jid": note["jid"], "mode": mode, "_async_dir": folder}, variables, "ansible.legacy.async_status"
+        )
 
     def _look(self) -> _Seen:
         """What the host tells, waiting while it is out of reach."""

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+GAVE_UP = 3
 CONFIG = Path("/etc/tandem/supervisor.json")
 STATE = Path("/var/lib/tandem/supervisor.json")
 
@@ -108,7 +109,7 @@ class Supervisor:
         """Let rank_ctl on the rank's host do one thing. None when it cannot be asked."""
         control = self.config["control"]
         words = [*control["program"], word]
-        if rank.get("address"):
+        if rank["rank"]:
             options = ["BatchMode=yes", "StrictHostKeyChecking=yes", f"UserKnownHostsFile={control['known_hosts']}"]
             options += ["ConnectTimeout=5", "ServerAliveInterval=5", "ServerAliveCountMax=2"]
             words = ["ssh", "-i", control["key"], *(part for option in options for part in ("-o", option))]
@@ -185,7 +186,7 @@ class Supervisor:
                 said = f"{action}: {reason}"
                 print(said, flush=True)
             if action == "give_up":
-                return 1
+                return GAVE_UP
             if action == "start":
                 self.start_together()
             time.sleep(self.config["interval"])
