@@ -1,0 +1,351 @@
+"""The reading of engines' logs: causes, phases, starts, and what broken logs do to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ansible_collections.tandem.serving.plugins.module_utils import _engine_rules, _log_source
+from ansible_collections.tandem.serving.plugins.module_utils._causes import CAUSES
+from ansible_collections.tandem.serving.plugins.module_utils._engine_log import read
+from ansible_collections.tandem.serving.plugins.module_utils._engine_verdict import judge
+
+API = "(APIServer pid=1) INFO 11-02 10:00:00 [api_server.py:1] vLLM API server version 0.33.0\n"
+INIT = "(EngineCore pid=90) INFO 11-02 10:00:05 [core.py:9] Initializing a V1 LLM engine (v0.33.0) with config: model='m'\n"
+SHARDS = "(Worker_TP0 pid=95) Loading safetensors checkpoint shards:  40% Completed | 48/120 [01:10<01:45,  1.46s/it]\n"
+POOL = (
+    "(EngineCore pid=90) INFO 11-02 10:04:00 [kv_cache_utils.py:2312] GPU KV cache size: 399,419 tokens, "
+    "Maximum concurrency for 262,144 tokens per request: 1.52x\n"
+)
+GRAPHS = "(Worker_TP0 pid=95) INFO 11-02 10:05:00 [gpu_model_runner.py:1] Graph capturing finished in 44 secs, took 0.46 GiB\n"
+UP = "(APIServer pid=1) INFO:     Application startup complete.\n"
+STALL = (
+    "(EngineCore pid=90) INFO 11-02 10:51:02 [shm_broadcast.py:542] No available shared memory broadcast block found in 60 "
+    "seconds. This typically happens when some processes are hanging or doing some time-consuming work.\n"
+)
+STATS = (
+    "(APIServer pid=1) INFO 11-02 10:52:00 [loggers.py:248] Engine 000: Avg prompt throughput: 120.5 tokens/s, Avg generation "
+    "throughput: 33.1 tokens/s, Running: 2 reqs, Waiting: 1 reqs, GPU KV cache usage: 4.5%, Prefix cache hit rate: 40.0%\n"
+)
+ROOT = (
+    "(APIServer pid=1) RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {}\n"
+)
+
+
+def engine(*texts: str, exit_status: int | None = None) -> dict[str, Any]:
+    """Judge texts as the logs ``log0``, ``log1`` .."""
+    logs = [read(_log_source.from_text(f"log{number}", text)) for number, text in enumerate(texts)]
+    summary, checks = judge(logs, exit_status)
+    return {**summary, "checks": checks, "last_errors": [line for log in logs for line in log.last_errors]}
+
+
+# One line as the program writes it -> the code it has to be read as, and what the sentence has to say.
+ENDS = [
+    ("python3: Illegal instruction (core dumped)", "illegal_instruction", "SIGILL"),
+    ("systemd[1]: tandem-rank.service: Main process exited, code=exited, status=132/n/a", "illegal_instruction", "CPU"),
+    ("RuntimeError: The NVIDIA driver on your system is too old (found version 12080).", "driver_too_old", "driver"),
+    ("RuntimeError: CUDA driver version is insufficient for CUDA runtime version", "driver_too_old", "driver"),
+    ("nvidia-container-cli: requirement error: unsatisfied condition: cuda>=13.0", "driver_too_old", "driver"),
+    ("RuntimeError: No CUDA GPUs are available", "gpu_not_available", "no GPU"),
+    ("docker: Error response from daemon: could not select device driver \"\" with capabilities: [[gpu]].", "gpu_not_available", ""),
+    ("RuntimeError: CUDA error: no kernel image is available for execution on the device", "kernel_image_missing", ""),
+    ("vllm: error: unrecognized arguments: --disable-log-requests", "unrecognized_arguments", "--disable-log-requests"),
+    ("api_server.py: error: argument --kv-cache-dtype: invalid choice: 'fp9'", "unrecognized_arguments", "--kv-cache-dtype"),
+    ("huggingface_hub.errors.GatedRepoError: 401 Client Error. Cannot access gated repo for url", "licence_or_token", "token"),
+    ("huggingface_hub.errors.LocalEntryNotFoundError: Cannot find the requested files in the disk cache", "weights_missing", ""),
+    ("RuntimeError: Cannot find any model weights with `/models/x`", "weights_missing", ""),
+    ("FileNotFoundError: [Errno 2] No such file or directory: '/models/x/model-00007-of-00120.safetensors'", "weights_missing",
+     "model-00007-of-00120.safetensors"),
+    ("OSError: /models/x does not appear to have a file named config.json. Checkout", "weights_missing", "config.json"),
+    ("safetensors_rust.SafetensorError: Error while deserializing header: MetadataIncompleteBuffer", "weights_missing", ""),
+    ("ValueError: duplicate checkpoint tensor: model.language_model.layers.45.enorm.weight", "weights_missing", ""),
+    ("ValueError: Model architectures ['Glm5NextForConditionalGeneration'] are not supported for now.",
+     "architecture_unsupported", "Glm5NextForConditionalGeneration"),
+    ("ValueError: Unknown quantization method: exl3. Must be one of ['awq']", "architecture_unsupported", "exl3"),
+    ("ValueError: No valid attention backend found for cuda with AttentionSelectorConfig(...)", "no_attention_backend", ""),
+    ("ValueError: Selected backend TRITON_MLA is not valid for this configuration. Reason: ['sparse']", "no_attention_backend", ""),
+    ("OSError: [Errno 98] Address already in use", "port_in_use", "port"),
+    ("ERROR:    [Errno 98] error while attempting to bind on address ('0.0.0.0', 8888): address already in use", "port_in_use", ""),
+    ("OSError: [Errno 28] No space left on device: '/dev/shm/psm_1'", "shm_too_small", "/dev/shm"),
+    ("ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).", "shm_too_small", ""),
+    ("OSError: [Errno 28] No space left on device", "disk_full", "disk"),
+    ("Out of memory: Killed process 4711 (VLLM::Worker_TP) total-vm:1kB, anon-rss:1kB", "out_of_memory_killed", "VLLM::Worker_TP"),
+    ("systemd[1]: tandem-rank.service: A process of this unit has been killed by the OOM killer.", "out_of_memory_killed", ""),
+    ("NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x51)", "gpu_driver_no_memory", "NV_ERR_NO_MEMORY"),
+    ("NVRM: Xid (PCI:000f:01:00): 31, pid=4711, name=VLLM::Worker_TP, Ch 00000008", "gpu_xid", "Xid 31"),
+    ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "gpu_out_of_memory", "memory"),
+    ("ValueError: buffer_size (1268776960 B) exceeds device memory budget (693237760 B)", "gpu_out_of_memory", ""),
+    ("OSError: [Errno 12] Cannot allocate memory", "host_out_of_memory", "host"),
+    ("ValueError: Free memory on device cuda:0 (12.18/23.56 GiB) on startup is less than desired GPU memory utilization (0.92, "
+     "21.67 GiB). Decrease GPU memory utilization", "startup_free_memory_below_request", "free"),
+    ("ValueError: Available memory on node 0 (3.78/32.72 GiB) on startup is less than desired CPU memory utilization (0.95, "
+     "31.08 GiB). On the CPU backend", "startup_free_memory_below_request", "free"),
+    ("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`", "no_memory_for_kv", ""),
+    ("ValueError: Cannot auto-fit max_model_len: not enough GPU memory available to serve even a single token.", "no_memory_for_kv", ""),
+    ("ValueError: To serve at least one request with the model's max seq len (8192), 0.22 GiB KV cache is needed, which is larger "
+     "than the available KV cache memory (0.2 GiB). Based on", "kv_pool_smaller_than_max_model_len", ""),
+    ("tensorfold: CUDA startup memory budget cannot fit requested context 262144; estimated largest fitting prompt-plus-reply "
+     "window: 20480 tokens across the ranks.", "kv_pool_smaller_than_max_model_len", ""),
+    ("torch.distributed.DistStoreError: Timed out after 21 seconds waiting for clients. 1/2 clients joined.",
+     "rendezvous_timeout", "1 of 2"),
+    ("torch.distributed.DistNetworkError: The client socket has timed out after 600000ms while trying to connect to (10.0.0.1, 29501).",
+     "rendezvous_timeout", "10.0.0.1"),
+    ("torch.distributed.DistBackendError: NCCL error in: ProcessGroupNCCL.cpp:77, unhandled system error", "nccl_error", "nccl_log_info"),
+    ("[rank1]:[E1102 ProcessGroupNCCL.cpp:632] [Rank 1] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4)",
+     "nccl_error", ""),
+    ("RuntimeError: NCCL error 2: unhandled system error", "nccl_error", "NCCL"),
+    ("(EngineCore pid=90) ERROR 11-02 10:56:10 [core.py:1300] TimeoutError: RPC call to sample_tokens timed out.",
+     "rank_stalled", "sample_tokens"),
+    ("torch.AcceleratorError: CUDA error: an illegal memory access was encountered", "gpu_fault", "illegal memory access"),
+    ("(EngineCore pid=90) ERROR 11-02 10:56:10 [x.py:1] Worker proc VllmWorker-1 died unexpectedly (exit code: -11), shutting "
+     "down executor.", "peer_lost", "VllmWorker-1"),
+    ("[tensorfold] rank 0 closed the connection; rank 1 stops", "peer_lost", ""),
+    ("systemd[1]: tandem-rank.service: Main process exited, code=killed, status=9/KILL", "process_killed", "9"),
+    ("python3[77]: segfault at 0 ip 00007f sp 00007f error 4 in libtorch", "segmentation_fault", ""),
+    ("KeyError: 'layers.3.mlp.gate'", "engine_exception", "KeyError: 'layers.3.mlp.gate'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "cause", "words"), ENDS, ids=[f"{end[1]}-{at}" for at, end in enumerate(ENDS)])
+def test_every_way_to_end_has_its_cause_sentence_and_line(line: str, cause: str, words: str) -> None:
+    found = engine(API + INIT + SHARDS + line + "\n" + ROOT)
+    assert (found["verdict"], found["cause"]) == ("fail", cause)
+    assert words in found["sentence"]
+    assert found["sentence"].endswith((".", "'"))
+    assert f"log0:4: {line}" in found["checks"][0]["evidence"]
+    assert found["checks"][0]["remedy"]
+
+
+def test_every_rule_is_met_by_a_line_of_the_table_or_elsewhere() -> None:
+    elsewhere = {"ipc_removed_by_logind", "engine_exit"}
+    assert {rule.code for rule in _engine_rules.RULES} - {end[1] for end in ENDS} == elsewhere
+    assert {rule.code for rule in _engine_rules.RULES} <= set(CAUSES)
+
+
+@pytest.mark.parametrize(
+    ("lines", "phase"),
+    [
+        ("Unable to find image 'vllm/vllm-openai:v0.33.0-aarch64' locally\n", "image"),
+        (API, "starting"),
+        (INIT + "(Worker pid=95) INFO 11-02 10:00:09 [p.py:1] world_size=2 rank=0 local_rank=0 "
+         "distributed_init_method=tcp://10.0.0.1:29501 backend=nccl\n", "rendezvous"),
+        (API + INIT + SHARDS, "loading"),
+        (SHARDS + "(Worker_TP0 pid=95) INFO 11-02 10:00:09 [m.py:1] Dynamo bytecode transform time: 7.51 s\n", "profiling"),
+        (SHARDS + POOL, "kv"),
+        (POOL + GRAPHS, "graph_capture"),
+        (GRAPHS + "(EngineCore pid=90) INFO 11-02 10:06:00 [core.py:3] init engine (profile, create kv cache, warmup model) took 9 s\n",
+         "warmup"),
+        (GRAPHS + UP, "serving"),
+        (UP + "INFO:     Application shutdown complete.\n", "stopped"),
+        ("[tensorfold] CUDA rank 0 startup estimate 88.09 GiB within 103.20 GiB; native 1048576, allocated prompt/reply window "
+         "1048576, cache slots 4\n", "loading"),
+        ("[tensorfold] serving GLM at http://0.0.0.0:8888/v1 on CUDA, rank 0 of 2 (loaded in 83.1s)\n", "serving"),
+        ("[tensorfold] rank 1 ready in 83.1s\n", "serving"),
+    ],
+)  # fmt: skip
+def test_phases(lines: str, phase: str) -> None:
+    assert engine(lines)["phase"] == phase
+
+
+def test_a_start_under_way_is_inconclusive_and_shows_its_progress() -> None:
+    found = engine(API + INIT + SHARDS + STALL * 4)
+    assert (found["verdict"], found["cause"]) == ("inconclusive", "still_loading")
+    assert found["progress"] == {"done": 48, "total": 120, "percent": 40}
+    assert found["warnings"] == ["shm_broadcast_stall"]
+    assert found["sentence"] == "The start is in phase loading, 48 of 120."
+
+
+def test_progress_of_a_bar_that_overwrites_itself_is_the_last() -> None:
+    bar = "".join(f"Loading safetensors checkpoint shards:  {n * 10}% Completed | {n}/10 [00:01]\r" for n in range(8))
+    assert engine(API + bar)["progress"] == {"done": 7, "total": 10, "percent": 70}
+
+
+def test_progress_of_tensorfold() -> None:
+    assert engine("[tensorfold] Loaded layer 12/46\n")["progress"] == {"done": 12, "total": 46, "percent": 26}
+
+
+@pytest.mark.parametrize("log", [POOL + STALL * 3, POOL + GRAPHS + STALL * 6, POOL + UP + STALL])
+def test_a_stall_where_nothing_slow_goes_on_is_a_hang(log: str) -> None:
+    found = engine(log)
+    assert (found["verdict"], found["cause"]) == ("fail", "rank_stalled")
+    assert found["checks"][0]["evidence"]
+
+
+@pytest.mark.parametrize(
+    "log", [POOL + UP + STALL + STATS, POOL + STALL * 2 + GRAPHS + UP, SHARDS + STALL * 10 + POOL + UP]
+)
+def test_a_stall_that_ended_is_none(log: str) -> None:
+    assert engine(log)["verdict"] == "pass"
+
+
+def test_a_lost_semaphore_needs_both_lines() -> None:
+    rebuild = "    self._semlock = _multiprocessing.SemLock._rebuild(*state)\n"
+    gone = "FileNotFoundError: [Errno 2] No such file or directory\n"
+    assert engine(INIT + rebuild + gone)["cause"] == "ipc_removed_by_logind"
+    assert engine(INIT + gone)["cause"] == "engine_exception"
+
+
+@pytest.mark.parametrize(
+    ("status", "cause"),
+    [(132, "illegal_instruction"), (137, "process_killed"), (139, "segmentation_fault"), (3, "engine_exit")],
+)
+def test_the_exit_status_explains_a_log_that_says_nothing(status: int, cause: str) -> None:
+    assert engine("", exit_status=status)["cause"] == cause
+    assert engine(API, exit_status=status)["cause"] == cause
+
+
+def test_a_line_that_names_the_cause_beats_the_exit_status() -> None:
+    assert (
+        engine(API + "vllm: error: unrecognized arguments: --x\n", exit_status=2)["cause"] == "unrecognized_arguments"
+    )
+
+
+def test_the_root_beats_its_consequences_wherever_they_stand() -> None:
+    lost = "(EngineCore pid=90) ERROR 11-02 10:56:10 [x.py:1] Worker proc VllmWorker-1 died unexpectedly\n"
+    killed = "Out of memory: Killed process 4711 (VLLM::Worker_TP) total-vm:1kB\n"
+    assert engine(API + lost + killed)["cause"] == "out_of_memory_killed"
+
+
+def test_the_rank_at_fault_decides() -> None:
+    other = (
+        API
+        + INIT
+        + "torch.distributed.DistStoreError: Timed out after 21 seconds waiting for clients. 1/2 clients joined.\n"
+    )
+    own = INIT + "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+    found = engine(other, own)
+    assert found["cause"] == "gpu_out_of_memory"
+    assert found["checks"][0]["evidence"][0].startswith("log1:")
+
+
+def test_what_was_reported_before_the_engine_served_did_not_end_it() -> None:
+    log = API + "(Worker_TP0 pid=95) ERROR 11-02 10:00:00 [x.py:1] KeyError: 'optional'\n" + POOL + UP
+    assert engine(log)["cause"] == "ok"
+
+
+def test_a_bad_request_is_not_the_end_of_the_engine() -> None:
+    log = (
+        POOL
+        + UP
+        + "(APIServer pid=1) ERROR 11-02 10:00:00 [serving.py:1] ValueError: This model's maximum length is 4\n"
+    )
+    found = engine(log)
+    assert found["verdict"] == "pass"
+    assert len(found["last_errors"]) == 1
+
+
+FAILED = API + INIT + "torch.OutOfMemoryError: CUDA out of memory.\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "starts", "cause"),
+    [
+        (FAILED + API + POOL.replace("=90", "=190") + UP, 2, "ok_after_restart"),
+        (POOL + UP + POOL.replace("=90", "=190") + UP, 2, "ok"),
+        (POOL + UP + API + INIT.replace("=90", "=190") + SHARDS, 2, "still_loading"),
+        # Data parallel: two engines of one start.
+        (INIT.replace("EngineCore", "EngineCore_DP0") + INIT.replace("EngineCore", "EngineCore_DP1") + POOL + UP, 1, "ok"),
+        # Two workers before they know their ranks.
+        ("(Worker pid=5) INFO 11-02 10:00:09 [p.py:1] Starting to load model m...\n"
+         "(Worker pid=6) INFO 11-02 10:00:09 [p.py:1] Starting to load model m...\n" + POOL + UP, 1, "ok"),
+        # Lines of two processes that take turns are no restarts.
+        ((POOL + POOL.replace("=90", "=91")) * 3 + UP, 2, "ok"),
+    ],
+)  # fmt: skip
+def test_the_last_start_counts(log: str, starts: int, cause: str) -> None:
+    found = engine(log)
+    assert (found["starts"], found["cause"]) == (starts, cause)
+
+
+def test_errors_of_an_earlier_start_are_not_the_last_ones() -> None:
+    assert engine(FAILED + API + INIT.replace("=90", "=190"))["last_errors"] == []
+
+
+def test_last_errors_leave_out_the_frames_of_tracebacks() -> None:
+    head = "(EngineCore pid=90) ERROR 11-02 10:00:00 [core.py:1] "
+    log = API + "".join(
+        head + text + "\n"
+        for text in ("EngineCore failed to start.", "Traceback (most recent call last):", '  File "x.py", line 1, in f',
+                     "    raise ValueError('no')", "           ^^^^^^", "ValueError: no")
+    )  # fmt: skip
+    found = engine(log)
+    assert [line.split("] ")[1] for line in found["last_errors"]] == ["EngineCore failed to start.", "ValueError: no"]
+    assert found["cause"] == "engine_exception"
+
+
+def test_statistics_are_those_of_the_last_line() -> None:
+    drafts = (
+        "(APIServer pid=1) INFO 11-02 10:52:00 [metrics.py:1] SpecDecoding metrics: Mean acceptance length: 2.22, Accepted "
+        "throughput: 7.80 tokens/s, Drafted throughput: 17.27 tokens/s, Accepted: 84 tokens, Drafted: 186 tokens, Per-position "
+        "acceptance rate: 0.652, 0.391, 0.174, Avg Draft acceptance rate: 45.2%\n"
+    )
+    found = engine(UP + STATS.replace("120.5", "1.0") + STATS + drafts)
+    assert found["stats"] == {
+        "000": {
+            "prompt_tokens_per_s": 120.5,
+            "generation_tokens_per_s": 33.1,
+            "running": 2.0,
+            "waiting": 1.0,
+            "kv_usage_percent": 4.5,
+            "prefix_hit_percent": 40.0,
+        }
+    }
+    assert found["speculation"] == {
+        "mean_acceptance_length": 2.22,
+        "accepted_tokens": 84.0,
+        "drafted_tokens": 186.0,
+        "acceptance_percent": 45.2,
+        "per_position": [0.652, 0.391, 0.174],
+    }
+
+
+@pytest.mark.parametrize(
+    ("line", "verdict"),
+    [
+        ("exl3 e2 diag schema=1 configured_tier=E3 effective_tier=E2", "warn"),
+        ("EXL3 experts degraded: exl3_moe has no 3inst codebook", "warn"),
+        ("EXL3 experts: configured_tier=fused effective_tier=fused bits=4/4/4", "pass"),
+    ],
+)
+def test_a_slower_kernel_is_a_warning(line: str, verdict: str) -> None:
+    found = engine(f"(Worker_TP0 pid=95) INFO 11-02 10:01:00 [exl3.py:1] {line}\n" + POOL + UP)
+    assert found["verdict"] == verdict
+    assert found["exl3"] == [line]
+
+
+def test_prefixes_and_colours_do_not_matter() -> None:
+    ray = "\x1b[36m(RayWorkerWrapper pid=7, ip=10.0.0.2)\x1b[0m "
+    log = (
+        ray
+        + "ERROR 11-02 10:00:00 [w.py:1] torch.OutOfMemoryError: CUDA out of memory. [repeated 3x across cluster]\r\n"
+    )
+    assert engine("Nov 02 10:00:00 spark tandem-rank[9]: " + log)["cause"] == "gpu_out_of_memory"
+
+
+def test_nothing_proves_nothing() -> None:
+    found = engine("")
+    assert (found["verdict"], found["cause"]) == ("inconclusive", "no_engine_line")
+
+
+WHOLE = API + INIT + SHARDS + POOL + GRAPHS + UP + STATS + STALL + "".join(end[0] + "\n" for end in ENDS) + ROOT
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, len(WHOLE)), st.integers(0, len(WHOLE)), st.binary(max_size=60), st.booleans())
+def test_no_damage_to_a_log_is_an_error(cut: int, place: int, noise: bytes, dos: bool) -> None:
+    raw = WHOLE.encode()
+    raw = raw[:place] + noise + raw[place:]
+    raw = (raw.replace(b"\n", b"\r\n") if dos else raw)[:cut]
+    log = read(_log_source.from_text("log", raw))
+    summary, checks = judge([log])
+    assert summary["verdict"] in ("pass", "warn", "fail", "inconclusive")
+    assert all(item["cause"] in CAUSES for item in checks)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.permutations(WHOLE.splitlines(keepends=True)))
+def test_no_order_of_lines_is_an_error(lines: list[str]) -> None:
+    assert engine("".join(lines))["cause"] in CAUSES
