@@ -10,6 +10,7 @@ differs from the rest, further variants included; ``defaults`` names the value t
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
@@ -83,7 +84,7 @@ def _choose(
         return asked, []
     default = recipe.get("defaults", {}).get(selector, "")
     preferred = default if isinstance(default, list) else [default]
-    passed = []
+    passed: list[dict[str, Any]] = []
     for choice in preferred[:-1]:
         licences = (recipe["variants"][selector][choice] or {}).get("licences", {})
         missing = {repo: name for repo, name in licences.items() if repo not in accepted}
@@ -171,11 +172,16 @@ def resolve(
     return {**recipe, "selected": resolved, "passed_over": passed_over}
 
 
+@functools.cache
+def _compile(expression: str) -> jinja2.environment.TemplateExpression:
+    environment = jinja2.sandbox.SandboxedEnvironment(undefined=jinja2.StrictUndefined)
+    return environment.compile_expression(expression, undefined_to_none=False)
+
+
 def _evaluate(where: str, expression: str, terms: Mapping[str, Any]) -> Any:
     """The value of a Jinja expression. Raises RecipeError, which says ``where``, also when the value is undefined."""
-    environment = jinja2.sandbox.SandboxedEnvironment(undefined=jinja2.StrictUndefined)
     try:
-        value = environment.compile_expression(expression, undefined_to_none=False)(**terms)
+        value = _compile(str(expression))(**terms)
         str(value)
     except (jinja2.TemplateError, TypeError, ValueError) as error:
         raise RecipeError(f"{where}: {error}") from error

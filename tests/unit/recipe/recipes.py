@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,15 @@ CONTEXT: dict[str, Any] = {
 TOPOLOGY = {2: "pair", 3: "triangle", 4: "ring"}
 
 
+@functools.cache
+def _load(folder: str, name: str) -> dict[str, Any]:
+    return dict(yaml.safe_load((ROLE / "vars" / folder / f"{name}.yml").read_text()))
+
+
 def layers(name: str) -> list[dict[str, Any]]:
     """The layers of a recipe, from the most general on, the recipe last."""
-    recipe = yaml.safe_load((ROLE / "vars" / "recipes" / f"{name}.yml").read_text())
-    below = [ROLE / "vars" / "layers" / f"{layer}.yml" for layer in ["common", *recipe["layers"]]]
-    return [*(yaml.safe_load(path.read_text()) for path in below), recipe]
+    recipe = _load("recipes", name)
+    return [*(_load("layers", layer) for layer in ["common", *recipe["layers"]]), recipe]
 
 
 def resolve(
