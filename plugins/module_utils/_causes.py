@@ -46,6 +46,11 @@ NCCL = {
         "Init COMPLETE here, Init START alone in the log of a peer",
         "Look at the log of that rank: it hangs, so this rank waits for it.",
     ),
+    "no_log": Cause(
+        "No file has the name that was asked for.",
+        "a glob pattern that matches nothing",
+        "Look at NCCL_DEBUG_FILE of the rank: the path, the folder's mount into the container, and whether the rank ever started.",
+    ),
     "debug_level_too_low": Cause(
         "The log holds nothing about networks or communicators, and proves nothing.",
         "an empty file, or only the version line, as NCCL_DEBUG=WARN gives",

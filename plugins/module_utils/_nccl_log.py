@@ -453,7 +453,7 @@ class _Reader:
 
     def on_warning(self, line: bytes, at: int) -> None:
         """A line whose `` NCCL WARN `` is at ``at``; between it and the signature stand file, line and, from 2.30 on, function."""
-        message = line[at + 11 :]
+        message = _ANSI.sub(b"", line[at + 11 :]).partition(b" [repeated ")[0]
         process = self.process(line[: line.rfind(b"] ", 0, at) + 1])
         process.warn_lines += 1
         if _VERBS_CALL.search(message):

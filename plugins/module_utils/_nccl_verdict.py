@@ -52,7 +52,7 @@ def judge(logs: Sequence[Log], platform: str | None = None, since: float | None 
     ``platform`` is gb10, gb300 or generic, found out from the logs when None. Logs last changed before ``since``
     (seconds since the epoch) are stale: they are listed and left out of the verdict.
 
-    Returns ``platform``, ``summary`` (the merged reading), ``files``, ``ranks``, ``warnings`` and ``checks``; their fields are
+    Returns ``platform``, ``summary`` (the merged reading), ``files``, ``ranks``, ``warning_lines`` and ``checks``; their fields are
     documented with the module nccl_log_info.
     """
     stale = [log for log in logs if since is not None and log.modified is not None and log.modified < since]
@@ -69,7 +69,7 @@ def judge(logs: Sequence[Log], platform: str | None = None, since: float | None 
         "ranks": [
             _rank(process, process in merged.current) for process in merged.processes if process.pid or process.ranks
         ],
-        "warnings": [
+        "warning_lines": [
             {"code": mark.code, "file": mark.source, "line": mark.line, "text": mark.text, "count": mark.count}
             for mark in merged.marks
         ],
@@ -185,7 +185,8 @@ class _Reading:
             harmless = cause in _WARN_CAUSES or (
                 cause == "unrecognized_warning" and not any(p.unfinished for p in self.current)
             )
-            yield _Finding(cause, "warn" if harmless else "fail", marks[0].text, marks)
+            said = marks[0].text.partition(" NCCL WARN ")[2] or marks[0].text
+            yield _Finding(cause, "warn" if harmless else "fail", said, marks)
 
     def _sockets(self) -> Iterator[_Finding]:
         lines = [
@@ -315,6 +316,8 @@ class _Reading:
             )
         elif chosen:
             yield _Finding("no_channel_yet", "inconclusive", "communicators, and no channel between ranks", chosen[:2])
+        elif not self.logs:
+            yield _Finding("no_log", "inconclusive", "no log", [])
         elif not explained:
             ends = [Mark("end", None, log.name, log.lines, b"end of the log") for log in self.logs]
             yield _Finding("debug_level_too_low", "inconclusive", "nothing of a communicator", ends)

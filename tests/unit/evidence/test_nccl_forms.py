@@ -95,7 +95,7 @@ def test_a_fault_during_init(warning: str, code: str, cause: str) -> None:
     result = judge(log(complete=False, after=warn(warning)))
     assert (result["summary"]["verdict"], result["summary"]["cause"]) == ("fail", cause)
     assert result["summary"]["warnings"] == [code]
-    [detail] = result["warnings"]
+    [detail] = result["warning_lines"]
     assert (detail["code"], detail["line"]) == (code, 11)
     assert warning.split()[0] in detail["text"]
     assert result["checks"][0]["evidence"][0].startswith("log0:11: ")
