@@ -29,7 +29,7 @@ class Progress:
     """
 
     def __init__(self, path: str | None, phase: str, total: int = 0, items: int = 0, unit: str = "bytes") -> None:
-        self._path = Path(path) if path else None
+        self._file = self._open(path) if path else -1
         self._lock = threading.Lock()
         self._written = 0.0
         self._state: dict[str, Any] = {
@@ -72,10 +72,15 @@ class Progress:
             self._write()
 
     def _write(self) -> None:
-        if not self._path:
+        if self._file < 0:
             return
         self._written = time.monotonic()
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self._path.with_name(f"{self._path.name}.new")
-        fresh.write_text(json.dumps(self._state))
-        fresh.replace(self._path)
+        text = json.dumps(self._state).encode()
+        os.pwrite(self._file, text, 0)
+        os.ftruncate(self._file, len(text))
+
+    @staticmethod
+    def _open(path: str) -> int:
+        """Opened once, and not replaced at each write: the module may go on as another user, who could not do that."""
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
