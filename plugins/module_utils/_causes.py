@@ -348,7 +348,7 @@ ENGINE = {
     "out_of_memory_killed": Cause(
         "The kernel killed a process because the host had no memory left.",
         "Out of memory: Killed process; exit 137 with OOMKilled",
-        "Lower gpu-memory-utilization or max-num-batched-tokens, and leave the host some GiB: GPU and host share their memory on a DGX Spark.",
+        "Lower gpu-memory-utilization or max-num-batched-tokens, and leave the host some GiB: on a DGX Spark it shares them with the GPU.",
     ),
     "process_killed": Cause(
         "A process was killed from outside.",
@@ -415,6 +415,11 @@ ENGINE = {
     ),
     "engine_exit": Cause(
         "The engine ended without saying why.", "an exit status other than 0", "Read the last lines of its log."
+    ),
+    "no_memory_constants": Cause(
+        "The recipe says nothing about memory.",
+        "a memory section without page_bytes",
+        "Fill the recipe's memory section (docs/memory.md), or start and read the pool with tandem.serving.kv_pool_info.",
     ),
     "exl3_tier_degraded": Cause(
         "The EXL3 kernels run on a slower path than configured.",

@@ -10,7 +10,7 @@ furthest. Of pools the smallest counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.tandem.serving.plugins.module_utils import _kv_pool
 from ansible_collections.tandem.serving.plugins.module_utils._causes import remedy
@@ -18,7 +18,13 @@ from ansible_collections.tandem.serving.plugins.module_utils._check import Check
 from ansible_collections.tandem.serving.plugins.module_utils._engine_log import Fault, Log, Start
 from ansible_collections.tandem.serving.plugins.module_utils._engine_rules import EXIT_STATUS, ORDER, PHASES, says
 
-Verdict = tuple[dict[str, Any], list[Check]]
+
+class Reading(NamedTuple):
+    """What the logs say: ``summary`` has the fields that the modules document, ``checks`` prove them."""
+
+    summary: dict[str, Any]
+    checks: list[Check]
+
 
 # Stalls are reported once a minute. They are a hang where nothing slow can be going on, and anywhere after half an hour:
 # loading and compiling keep the other ranks waiting for minutes.
@@ -46,15 +52,17 @@ def fault_of(start: Start, exit_status: int | None = None) -> Fault | None:
     return None
 
 
-def judge(logs: Sequence[Log], exit_status: int | None = None) -> Verdict:
+def judge(logs: Sequence[Log], exit_status: int | None = None) -> Reading:
     """Summary and checks of a start. ``exit_status`` is the process's, as docker or systemd tells it."""
     read = [log for log in logs if log.start.lines] or [Log("", Start(), 0, False, [], 0)]
     faults = [(log, fault) for log in read if (fault := fault_of(log.start, exit_status))]
     checks: list[Check]
     if faults:
         log, fault = min(faults, key=lambda pair: ORDER[pair[1].code])
-        sentence = fault.says
-        checks = [_failed("engine start", "a start without a fault", sentence, fault)]
+        figures = log.start.pool.summary()
+        sentence = _kv_pool.sentence(fault.code, figures) or fault.says
+        cure = _kv_pool.cure(fault.code, figures)
+        checks = [_failed("engine start", "a start without a fault", sentence, fault, cure)]
     else:
         log = max(read, key=lambda log: PHASES.index(log.start.phase))
         checks = [_unfailed(log)]
@@ -74,7 +82,7 @@ def judge(logs: Sequence[Log], exit_status: int | None = None) -> Verdict:
             )
         )
     start = log.start
-    return {
+    summary = {
         "phase": start.phase,
         "progress": start.progress,
         "headless": start.headless,
@@ -84,13 +92,12 @@ def judge(logs: Sequence[Log], exit_status: int | None = None) -> Verdict:
         "exl3": list(dict.fromkeys(line for log in read for line in log.start.exl3)),
         **_common(read),
         **_conclusion(checks),
-    }, checks
+    }
+    return Reading(summary, checks)
 
 
-def _failed(name: str, expected: str, found: str, fault: Fault, cure: str = "") -> Check:
-    return check(
-        name, "fail", expected, found, cause=fault.code, evidence=fault.evidence, remedy=cure or remedy(fault.code)
-    )
+def _failed(name: str, expected: str, found: str, fault: Fault, cure: str) -> Check:
+    return check(name, "fail", expected, found, cause=fault.code, evidence=fault.evidence, remedy=cure)
 
 
 def _unfailed(log: Log) -> Check:
@@ -134,7 +141,7 @@ def _conclusion(checks: Sequence[Check]) -> dict[str, str]:
 
 def judge_pool(
     logs: Sequence[Log], *, platform: str | None = None, min_tokens: int | None = None, max_model_len: int | None = None
-) -> Verdict:
+) -> Reading:
     """Summary and checks of the KV pool, from logs or from what ``/metrics`` said.
 
     ``platform`` is gb10, gb300 or generic, found out when None. ``min_tokens`` and ``max_model_len`` are what the user wants
@@ -150,9 +157,7 @@ def judge_pool(
     )
     if faults:
         fault = min(faults, key=lambda fault: ORDER[fault.code])
-        found = fault.says
-        if fault.code == "kv_pool_smaller_than_max_model_len" and (fits := _kv_pool.largest_len(figures)):
-            found += f" The longest that fits is {fits} tokens."
+        found = _kv_pool.sentence(fault.code, figures) or fault.says
         main = _failed("kv pool", "a pool that holds max-model-len", found, fault, _kv_pool.cure(fault.code, figures))
     elif known:
         cause = "ok_after_restart" if any(log.failed_before for log in read) else "ok"
@@ -161,14 +166,15 @@ def judge_pool(
         running = any(log.start.phase not in ("unknown", "stopped") and not log.start.served for log in read)
         main = _kv_pool.untold(evidence, "still_loading" if running else "no_kv_pool_line")
     checks = [main, *_kv_pool.wanted(figures, evidence, min_tokens=min_tokens, max_model_len=max_model_len)]
-    return {
+    summary = {
         **figures,
         "largest_len": _kv_pool.largest_len(figures),
         "holds": _kv_pool.describe(figures),
         "platform": platform or _platform(figures["total_gib"]),
         **_common(read),
         **_conclusion(checks),
-    }, checks
+    }
+    return Reading(summary, checks)
 
 
 def _platform(total_gib: float | None) -> str:

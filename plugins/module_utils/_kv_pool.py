@@ -415,6 +415,23 @@ def wanted(
     return checks
 
 
+def sentence(code: str, figures: Mapping[str, Any]) -> str:
+    """A fault of the pool in a sentence, with its figures; empty where there are none."""
+    if code == "startup_free_memory_below_request" and figures["free_gib"] is not None:
+        return (
+            f"At the start {figures['free_gib']} of {figures['total_gib']} GiB were free, and gpu-memory-utilization "
+            f"{figures['utilization']} asks for {figures['requested_gib']}."
+        )
+    if code == "kv_pool_smaller_than_max_model_len" and figures["needed_gib"] is not None:
+        fits = largest_len(figures)
+        words = (
+            f"One request of max-model-len {figures['max_model_len']} needs {figures['needed_gib']} GiB of KV cache, and there are "
+            f"{figures['available_gib']}."
+        )
+        return f"{words} The longest that fits is {fits} tokens." if fits else words
+    return ""
+
+
 def cure(code: str, figures: Mapping[str, Any]) -> str:
     """The remedy, with this pool's own figures where it has them."""
     if code == "startup_free_memory_below_request" and figures["free_gib"] is not None:
