@@ -17,6 +17,7 @@ description:
   - Fails at once, not at the time limit, when a rank ends.
 extends_documentation_fragment:
   - tandem.serving.attributes
+  - tandem.serving.progress
 attributes:
   check_mode:
     support: full
@@ -42,6 +43,10 @@ options:
     description: The words of the C(program) that tells a rank's state, and C(user), C(key) and C(known_hosts) to call it over SSH.
     type: dict
     required: true
+  unit:
+    description: Unit of the head's rank, whose journal tells how far the start is.
+    type: str
+    default: tandem-rank.service
   timeout:
     description: Seconds to wait.
     type: int
@@ -91,6 +96,10 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.urls import open_url
 
+from ansible_collections.tandem.serving.plugins.module_utils import _engine_log, _log_source
+from ansible_collections.tandem.serving.plugins.module_utils._engine_verdict import judge
+from ansible_collections.tandem.serving.plugins.module_utils._progress import ARGUMENTS, Progress
+
 # How often in a row a rank may not answer before it counts as gone, and how long one question may take.
 _SILENCES = 5
 _SECONDS = 10
@@ -130,10 +139,23 @@ def serves(url: str, model: str) -> bool:
     return any(item.get("id") == model for item in listed.get("data", []))
 
 
+def phase(unit: str) -> tuple[str, int, int]:
+    """How far the engine's start is: its phase, and how much of the weights is loaded, of how much."""
+    try:
+        logs = [_engine_log.read(source) for source in _log_source.sources({"journal_unit": unit})]
+    except _log_source.LogError:
+        return "unknown", 0, 0
+    summary = judge(logs).summary
+    loaded = summary.get("progress") or {}
+    return summary["phase"].replace("_", " "), loaded.get("done") or 0, loaded.get("total") or 0
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
+            **ARGUMENTS,
+            "unit": {"type": "str", "default": "tandem-rank.service"},
             "url": {"type": "str", "required": True},
             "model": {"type": "str", "required": True},
             "ranks": {"type": "list", "elements": "dict", "required": True},
@@ -144,6 +166,7 @@ def main() -> None:
     )
     params = module.params
     started = time.monotonic()
+    progress = Progress(params["progress_file"], "waiting for the ranks", unit="shards")
     silent: dict[int, int] = {}
     while True:
         seconds = round(time.monotonic() - started, 1)
@@ -167,6 +190,8 @@ def main() -> None:
             module.fail_json(
                 msg=f"The API at {params['url']} did not serve {params['model']} within {params['timeout']} s"
             )
+        name, done, total = phase(params["unit"])
+        progress.set(phase=f"start, {name}", done=done, total=total, current=f"{seconds:.0f} s")
         time.sleep(2)
 
 
