@@ -11,8 +11,8 @@ import yaml
 from ansible_collections.tandem.serving.plugins.module_utils._check import Check
 from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
 
-ROLE = Path(__file__).parents[3] / "roles" / "recipe"
-NAMES = sorted(path.stem for path in (ROLE / "vars" / "recipes").glob("*.yml"))
+FILES = Path(__file__).parents[3] / "roles" / "recipe" / "files"
+NAMES = sorted(path.stem for path in (FILES / "recipes").glob("*.yml"))
 DRAFTER = "incoai/GLM-5.3-Flash-DFlash2"
 CONTEXT: dict[str, Any] = {
     "nranks": 2,
@@ -27,7 +27,7 @@ TOPOLOGY = {2: "pair", 3: "triangle", 4: "ring"}
 
 @functools.cache
 def _load(folder: str, name: str) -> dict[str, Any]:
-    return dict(yaml.safe_load((ROLE / "vars" / folder / f"{name}.yml").read_text()))
+    return dict(yaml.safe_load((FILES / folder / f"{name}.yml").read_text()))
 
 
 def layers(name: str) -> list[dict[str, Any]]:
@@ -49,7 +49,7 @@ def resolve(
     selected = {"ranks": ranks, "topology": topology or TOPOLOGY[ranks]}
     selected |= {key: choices.get(key, "") for key in ("profile", "speculation", "ablation", "thinking")}
     recipe = _recipe.resolve(layers(name), selected, overrides or {}, lock=lock, accepted_licences=licences)
-    recipe["files"] = {key: (ROLE / "files" / file).read_text() for key, file in recipe["files"].items()}
+    recipe["files"] = {key: (FILES / file).read_text() for key, file in recipe["files"].items()}
     return recipe
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import jinja2
 import jinja2.sandbox
 import pytest
-from unit.recipe.recipes import ROLE, resolve
+from unit.recipe.recipes import FILES, resolve
 
 IMAGE = "<|begin_of_image|><|image|><|end_of_image|>"
 VIDEO = "<|begin_of_video|><|video|><|end_of_video|>"
@@ -18,7 +18,7 @@ def render(messages: list[dict[str, Any]], **kwargs: Any) -> str:
     """As transformers renders a template: sandboxed, blocks trimmed, JSON without escapes."""
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.filters["tojson"] = lambda value, ensure_ascii=True: json.dumps(value, ensure_ascii=ensure_ascii)
-    template = environment.from_string((ROLE / "files" / "glm53_flash.jinja").read_text())
+    template = environment.from_string((FILES / "chat_templates" / "glm53_flash.jinja").read_text())
     return template.render(messages=messages, add_generation_prompt=True, **kwargs)
 
 
