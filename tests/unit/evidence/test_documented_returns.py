@@ -6,6 +6,7 @@ import importlib
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,3 +33,12 @@ def test_every_key_is_documented_and_every_documented_key_is_there(name: str) ->
     assert set(answer) - {"changed", "invocation"} == set(documented)
     assert set(answer["summary"]) == set(documented["summary"]["contains"])
     assert answer["changed"] is False
+
+
+def test_connections_have_the_documented_keys() -> None:
+    documented = yaml.safe_load(importlib.import_module(f"{MODULES}.connection_info").RETURN)
+    answer = run("connection_info", proc_root=str(Path(__file__).parent.parent / "fixtures/proc"))
+    assert set(answer) - {"changed", "invocation"} == set(documented)
+    for name, listed in documented.items():
+        assert answer[name]
+        assert all(set(item) == set(listed["contains"]) for item in answer[name])
