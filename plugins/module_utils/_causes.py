@@ -247,6 +247,36 @@ NCCL = {
     ),
 }
 
+PERFORMANCE = {
+    "ok": _OK,
+    "wrong_data_path_or_build": Cause(
+        "Less than half of what the machines should reach.",
+        "3 GB/s where 22 are expected: sockets, one lane, or a library without the right kernels",
+        "Read the NCCL log of the run for the transport. Then look at speed and width of the link, and power-cycle a ConnectX-7 "
+        "that gives about 13 Gb/s.",
+    ),
+    "bandwidth_below_threshold": Cause(
+        "Less than the machines should reach, and on the right path.",
+        "MTU 1500, one of two port halves, GPUDirect or Data Direct off, a busy host",
+        "Set MTU 9000 at both ends, use both halves of the port, and measure again on idle hosts.",
+    ),
+    "wrong_results": Cause(
+        "The collective returned wrong values.",
+        "a #wrong column above 0; Out of bounds values : 12 FAILED",
+        "Do not serve on this machine. Update driver and NCCL, then look at memory and link errors of each host.",
+    ),
+    "no_threshold": Cause(
+        "Nothing says what this machine should reach.",
+        "a platform other than gb10 and gb300",
+        "Set min_busbw or min_gbps to what you expect.",
+    ),
+    "no_result": Cause(
+        "The text holds no result.",
+        "a run that was interrupted, or another tool's output",
+        "Run the test to its end, and pass all that it prints.",
+    ),
+}
+
 ENGINE = {
     "ok_after_restart": _OK_AFTER_RESTART,
     "no_engine_line": Cause(
@@ -431,6 +461,7 @@ ENGINE = {
 # Heading on the page of checks -> its causes. A code means the same wherever it stands.
 TOPICS: dict[str, dict[str, Cause]] = {
     "NCCL logs (`nccl_log_info`)": NCCL,
+    "Bandwidth (`nccl_perf_info`)": PERFORMANCE,
     "Engine logs and KV pool (`engine_log_info`, `kv_pool_info`)": ENGINE,
 }
 
