@@ -81,7 +81,9 @@ def _digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _docker(recipe: Mapping[str, Any], image: str, host: Host, cache_key: str, keyed: bool) -> list[str]:
+def _docker(
+    recipe: Mapping[str, Any], fabric: Mapping[str, Any], image: str, host: Host, cache_key: str, keyed: bool
+) -> list[str]:
     """Arguments of ``docker run``, the image and the way into the engine included."""
     engine = ENGINES[recipe["engine"]]
     container = dict(recipe["container"])
@@ -93,7 +95,7 @@ def _docker(recipe: Mapping[str, Any], image: str, host: Host, cache_key: str, k
     words += ["--env-file", f"{host['etc']}/rank.env"]
     words += ["--volume", f"{host['hf_home']}:{host['hf_home']}:ro"]
     words += ["--volume", f"{host['cache']}/{cache_key}:/cache"]
-    if recipe.get("files"):
+    if recipe.get("files") or fabric.get("graph"):
         words += ["--volume", f"{host['etc']}/files:{host['etc']}/files:ro"]
     if recipe.get("ablation"):
         direction = recipe["ablation"]["direction"]
@@ -128,11 +130,11 @@ def launch(recipe: Mapping[str, Any], fabric: Mapping[str, Any], image: Mapping[
     common = {str(key): str(value) for key, value in {**engine.environment(recipe), **offline, **recipe["env"]}.items()}
     per_rank = {str(key): str(value) for key, value in {**fabric["env"], **host["env"]}.items()}
     cache_key = _digest(image["identity"], shared)[:16]
-    docker = _docker(recipe, image["ref"], host, cache_key, host["api_key"] and fabric["rank"] == 0)
+    docker = _docker(recipe, fabric, image["ref"], host, cache_key, host["api_key"] and fabric["rank"] == 0)
     env = dict(sorted({**common, **per_rank}.items()))
     files = recipe.get("files", {})
     shared_hash = _digest(image["identity"], shared, common, recipe["container"], files)
-    rank_hash = _digest(image["identity"], shared, own, env, docker, files)
+    rank_hash = _digest(image["identity"], shared, own, env, docker, files, fabric.get("graph", ""))
     labels = ["--label", f"tandem.shared={shared_hash}", "--label", f"tandem.rank={rank_hash}"]
     return Launch(
         engine=shared + own,

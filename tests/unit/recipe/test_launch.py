@@ -149,6 +149,14 @@ def test_the_direction_of_an_ablation_reaches_the_overlay() -> None:
     assert found["shared_hash"] != launch(RECIPE, fabric(1), IMAGE, HOST)["shared_hash"]
 
 
+def test_the_graph_of_a_ring_is_mounted_and_belongs_to_the_rank() -> None:
+    plain, ring, other = (launch(RECIPE, {**fabric(0), "graph": graph}, IMAGE, HOST) for graph in ("", "<a/>", "<b/>"))
+    assert "/etc/tandem/files:/etc/tandem/files:ro" in ring["docker"]
+    assert "/etc/tandem/files:/etc/tandem/files:ro" not in plain["docker"]
+    assert ring["rank_hash"] != other["rank_hash"]
+    assert ring["shared_hash"] == other["shared_hash"]
+
+
 def test_an_unknown_engine_is_named() -> None:
     with pytest.raises(ValueError, match="engine is 'sglang', expected one of"):
         launch({**RECIPE, "engine": "sglang"}, fabric(0), IMAGE, HOST)
