@@ -157,12 +157,19 @@ class Snapshot:
                 return False
         except OSError:
             return False
-        # A link that leaves the cache (a store shared by several caches) has a name of its own.
-        return not pointer.is_symlink() or not _is_blob(pointer) or pointer.readlink().name == file.oid
+        return self._linked(file) == file.oid
 
     def missing(self, files: Iterable[File]) -> list[File]:
         """The files that are not in the snapshot. Links to blobs that are there are not made here."""
         return [file for file in files if not self.has(file)]
+
+    def found(self, files: Iterable[File]) -> list[File]:
+        """The same files with the sizes and contents that the snapshot on the disk has. Reads no content."""
+        return [
+            File(file.path, (self.path / file.path).stat().st_size, self._linked(file), file.blob_id)
+            for file in files
+            if (self.path / file.path).is_file()
+        ]
 
     def blob(self, file: File) -> Path:
         """Where the content belongs."""
@@ -297,6 +304,12 @@ class Snapshot:
                     f"file, and the size of those after it; the next run goes on from there."
                 ) from error
 
+    def _linked(self, file: File) -> str:
+        """Name of the blob that the link leads to. A link to elsewhere, such as a store of several caches, counts as right."""
+        pointer = self.path / file.path
+        target = pointer.readlink() if pointer.is_symlink() else pointer
+        return target.name if target.parent.name == "blobs" else file.oid
+
     def _content(self, file: File) -> Path:
         return self.blob(file) if self.has_blob(file) else self.path / file.path
 
@@ -318,10 +331,6 @@ class Snapshot:
                 known[file.oid] = self._stamp(file)
             with contextlib.suppress(PermissionError):
                 _write(self._verified, json.dumps(known))
-
-
-def _is_blob(pointer: Path) -> bool:
-    return pointer.readlink().parent.name == "blobs"
 
 
 def _size(path: Path, default: int = 0) -> int:

@@ -158,7 +158,7 @@ manifest:
   type: list
   elements: dict
 manifest_hash:
-  description: sha256 over the paths, sizes and oids.
+  description: sha256 over the paths, sizes and oids that are on the disk.
   returned: success
   type: str
 """
@@ -247,7 +247,7 @@ class Task:
             "bytes_fetched": 0 if self.check_mode else missing,
             "wrong": [file.path for file in wrong],
             "manifest": to_dicts(files),
-            "manifest_hash": manifest_hash(files),
+            "manifest_hash": manifest_hash(self.snapshot.found(files)),
             "diff": {
                 "before": {"files_missing": len(todo) + len(links), "bytes_missing": missing},
                 "after": {"files_missing": 0, "bytes_missing": 0},

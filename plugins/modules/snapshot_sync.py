@@ -1,0 +1,277 @@
+#!/usr/bin/python
+# Copyright: Tandem contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Copy a snapshot from another host's hub cache."""
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: snapshot_sync
+short_description: Copy a snapshot from another host's hub cache
+version_added: 0.1.0
+author:
+  - Tandem contributors (@tandem-serving)
+description:
+  - Runs on the host that lacks files, and fetches them by rsync from a daemon on the host that has them, several at once and over
+    all addresses that are given. The role P(tandem.serving.weights#role) starts and ends that daemon.
+  - Only files that the manifest names and that are missing are copied. A file that was cut off goes on where it stopped. Every file
+    that arrives is held against its checksum before it takes its place.
+  - Nothing complete is ever removed. As root, the module acts as the owner of the cache.
+requirements:
+  - rsync >= 3.2 on both hosts
+extends_documentation_fragment:
+  - tandem.serving.attributes
+  - tandem.serving.progress
+attributes:
+  check_mode:
+    support: full
+    description: Tells how much is missing, without asking the other host.
+  diff_mode:
+    support: full
+    description: Shows the number of files and bytes that are missing before and after.
+options:
+  repo:
+    description: The repository, as C(organisation/name).
+    type: str
+    required: true
+  revision:
+    description: Commit of 40 hexadecimal digits.
+    type: str
+    required: true
+  cache_dir:
+    description: Folder of the hub cache, usually C($HF_HOME/hub).
+    type: path
+    required: true
+  manifest:
+    description: The files, as RV(tandem.serving.hf_snapshot#module:manifest) has them.
+    type: list
+    elements: dict
+    required: true
+  sources:
+    description: Addresses of the daemon, one for each rail. Transfers take turns.
+    type: list
+    elements: str
+    default: []
+  port:
+    description: Port of the daemon.
+    type: int
+    default: 18730
+  share:
+    description: Name under which the daemon offers its cache.
+    type: str
+    default: weights
+  user:
+    description: User that the daemon knows.
+    type: str
+    default: tandem
+  password:
+    description: Password of that user.
+    type: str
+  streams:
+    description: Files to copy, or to verify, at once.
+    type: int
+    default: 4
+  verify:
+    description: Hold the contents of all files against their checksums. What was verified before and not touched is not read.
+    type: bool
+    default: false
+seealso:
+  - module: tandem.serving.hf_snapshot
+"""
+
+EXAMPLES = r"""
+- name: Copy the weights over both halves of the cable
+  tandem.serving.snapshot_sync:
+    repo: Mia-AiLab/GLM-5.3-Flash-EXL3-TR3-4bpw
+    revision: 25a44fdbf16862a46b7cc9921142c6c81350af2f
+    cache_dir: /var/lib/tandem/huggingface/hub
+    manifest: "{{ hostvars['spark1'].downloaded.manifest }}"
+    sources: [192.0.2.1, 198.51.100.1]
+    password: "{{ one_run_secret }}"
+  become: true
+"""
+
+RETURN = r"""
+snapshot:
+  description: Folder of the snapshot.
+  returned: success
+  type: str
+revision:
+  description: The commit.
+  returned: success
+  type: str
+files:
+  description: Number of files.
+  returned: success
+  type: int
+bytes_total:
+  description: Size of all files.
+  returned: success
+  type: int
+bytes_missing:
+  description: Bytes that were missing before.
+  returned: success
+  type: int
+bytes_fetched:
+  description: Bytes that were copied.
+  returned: success
+  type: int
+wrong:
+  description: Files whose content was found wrong, and copied again.
+  returned: success
+  type: list
+  elements: str
+manifest_hash:
+  description: sha256 over the paths, sizes and oids that are on the disk.
+  returned: success
+  type: str
+"""
+
+import contextlib
+import errno
+import itertools
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.tandem.serving.plugins.module_utils._manifest import (
+    File,
+    ManifestError,
+    from_dicts,
+    manifest_hash,
+)
+from ansible_collections.tandem.serving.plugins.module_utils._progress import ARGUMENTS, Progress
+from ansible_collections.tandem.serving.plugins.module_utils._snapshot import (
+    Fetch,
+    RetryError,
+    Snapshot,
+    SnapshotError,
+    acting_as_owner,
+)
+
+Run = Callable[[list[str]], tuple[int, str, str]]
+
+# Exit codes of rsync after which another try, or another rail, may help: sockets, streams and time-outs.
+_PASSING = (10, 12, 30, 35)
+_REFUSED = 5
+
+
+def fetcher(params: dict[str, Any], snapshot: Snapshot, run: Run) -> Fetch:
+    """A function that lets rsync append the rest of a blob to its partial file."""
+    if not params["sources"]:
+        raise SnapshotError(f"Files of {snapshot.repo} are missing, and there is no address to copy them from.")
+    turns = itertools.cycle(params["sources"])
+    lock = threading.Lock()
+
+    def fetch(file: File, partial: Path) -> None:
+        with lock:
+            address = next(turns)
+        folder = f"{params['user']}@{address}:{params['port']}/{params['share']}/{snapshot.folder.name}"
+        # Append compares nothing of what came before; the checksum of the whole file is taken at the end anyway.
+        words = [
+            "rsync",
+            "--append",
+            "--contimeout=10",
+            "--timeout=60",
+            f"rsync://{folder}/blobs/{file.oid}",
+            str(partial),
+        ]
+        code, _out, error = run(words)
+        if code == 0:
+            return
+        reason = error.strip().splitlines()[0] if error.strip() else f"rsync ended with {code}"
+        if "No space left on device" in error:
+            raise OSError(errno.ENOSPC, reason)
+        if code == _REFUSED:
+            raise SnapshotError(f"The daemon at {address}:{params['port']} refuses this host: {reason}.")
+        if code in _PASSING:
+            raise RetryError(f"{address}: {reason}")
+        raise SnapshotError(f"{file.path} of {snapshot.repo} cannot be copied from {address}: {reason} (rsync {code}).")
+
+    return fetch
+
+
+def sync(params: dict[str, Any], run: Run, progress: Progress, check_mode: bool) -> dict[str, Any]:
+    """Do it, and tell the result of the module. Raises SnapshotError."""
+    snapshot = Snapshot(Path(params["cache_dir"]), params["repo"], params["revision"])
+    files = from_dicts(params["manifest"])
+    with contextlib.nullcontext() if check_mode else snapshot.alone():
+        todo = [file for file in files if not snapshot.has(file) and not snapshot.has_blob(file)]
+        wrong = []
+        if params["verify"]:
+            wrong = snapshot.wrong([file for file in files if file not in todo], params["streams"], progress)
+            todo += wrong
+        missing = snapshot.bytes_needed(todo)
+        snapshot.check_disk(todo)
+        links = [file for file in snapshot.missing(files) if file not in todo]
+        known = snapshot.read_tree() is not None
+        if not check_mode:
+            if todo:
+                snapshot.fetch(todo, fetcher(params, snapshot, run), params["streams"], progress)
+            for file in links:
+                snapshot.link(file)
+            if not known:
+                snapshot.write_tree(files)
+            snapshot.write_ref("main", replace=False)
+    return {
+        "changed": bool(todo or links or not known),
+        "snapshot": str(snapshot.path),
+        "revision": snapshot.revision,
+        "files": len(files),
+        "bytes_total": sum(file.size for file in files),
+        "bytes_missing": missing,
+        "bytes_fetched": 0 if check_mode else missing,
+        "wrong": [file.path for file in wrong],
+        "manifest_hash": manifest_hash(snapshot.found(files)),
+        "diff": {
+            "before": {"files_missing": len(todo) + len(links), "bytes_missing": missing},
+            "after": {"files_missing": 0, "bytes_missing": 0},
+        },
+    }
+
+
+def main() -> None:
+    """Entry point."""
+    module = AnsibleModule(
+        argument_spec={
+            "repo": {"type": "str", "required": True},
+            "revision": {"type": "str", "required": True},
+            "cache_dir": {"type": "path", "required": True},
+            "manifest": {"type": "list", "elements": "dict", "required": True},
+            "sources": {"type": "list", "elements": "str", "default": []},
+            "port": {"type": "int", "default": 18730},
+            "share": {"type": "str", "default": "weights"},
+            "user": {"type": "str", "default": "tandem"},
+            "password": {"type": "str", "no_log": True},
+            "streams": {"type": "int", "default": 4},
+            "verify": {"type": "bool", "default": False},
+            **ARGUMENTS,
+        },
+        supports_check_mode=True,
+    )
+    params = module.params
+
+    def run(words: list[str]) -> tuple[int, str, str]:
+        found: tuple[int, str, str] = module.run_command(
+            words, environ_update={"RSYNC_PASSWORD": params["password"] or ""}
+        )
+        return found
+
+    module.get_bin_path("rsync", required=True)
+    try:
+        progress = Progress(params["progress_file"], phase="look")
+        with acting_as_owner(Path(params["cache_dir"])):
+            result = sync(params, run, progress, module.check_mode)
+    except (SnapshotError, ManifestError) as error:
+        module.fail_json(msg=str(error))
+    except PermissionError as error:
+        module.fail_json(msg=f"{error}. Everything in {params['cache_dir']} should belong to the owner of that folder.")
+    module.exit_json(**result)
+
+
+if __name__ == "__main__":
+    main()
