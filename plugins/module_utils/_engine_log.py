@@ -71,16 +71,17 @@ _HEADER = re.compile(
     r"(?P<level>INFO|WARNING|ERROR|DEBUG|CRITICAL) (?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)? \[?[\w./]+:\d+\] ?"
 )
 
-_API = re.compile(r"vLLM API server version|systemd\[\d+\]: Starting |launching: vllm serve")
+_API = re.compile(r"vLLM API server version|systemd\[\d+\]: Starting ")
 _INIT = re.compile(r"Initializing an? (?:V\d )?LLM engine|Launching vLLM \(v|CUDA rank \d+ startup estimate")
 _LATE = ("Available KV cache memory: ", "KV cache size: ", "# CPU blocks: ", "Starting to load model")
 _VERSION = re.compile(
     r"(?:LLM engine|Launching vLLM) \(v([^)\s]+)\)|vLLM API server version (\d[^\s,]*)|\bversion (\d+\.\d+\.\d+\S*)$"
 )
 _RENDEZVOUS = re.compile(
-    r"distributed_init_method=tcp://([^\s,]+)|head node address (\S+:\d+)|joining TP\d+ at (\S+:\d+)"
+    r"distributed_init_method=tcp://([^\s,]+)|head node address (\S+:\d+)|following rank 0 at (\S+:\d+)"
     r"|onnect to \(([^,)\s]+), ?(\d+)\)"
 )
+_MEETING = ("tcp://", "onnect to (", "head node address", "following rank 0")
 _SHARDS = re.compile(r"(\d{1,3})% Completed \| (\d{1,6})/(\d{1,6})|(\d{1,3})%\|[^|]*\| (\d{1,6})/(\d{1,6})")
 _LAYERS = re.compile(r"Loaded layer (\d{1,6})/(\d{1,6})")
 _PERCENT = re.compile(r"loader: +(\d{1,3})%")
@@ -117,6 +118,7 @@ _OWN_ERROR = re.compile(
 _TRACE_NOISE = re.compile(
     r'\s*(?:File ".*", line \d+|[\^~]+$|Traceback \(most recent|During handling|The above exception|  )'
 )
+_HARMLESS = ("DEBUG", "INFO", "WARNING")
 _STALL = "No available shared memory broadcast block found"
 _NOT_FOUND = re.compile(r"FileNotFoundError: \[Errno 2\] No such file or directory\s*$")
 
@@ -141,6 +143,7 @@ class Start:
     phase: str = "unknown"
     lines: int = 0
     served: bool = False
+    stopped: bool = False
     headless: bool = False
     version: str | None = None
     rendezvous: str | None = None
@@ -276,23 +279,28 @@ class _Reader:
         start.lines += 1
         message = text[process.end() :] if process else text
         header = _HEADER.search(message)
+        level = header["level"] if header else ""
         if header:
             message = message[header.end() :]
         self.on_phase(text)
         self.on_facts(text, message)
-        if code := start.pool.read(name, text, f"{self.name}:{self.number}: "):
-            self.add(code, says(code), text)
+        code = start.pool.read(name, text, f"{self.name}:{self.number}: ")
         if _STALL in text:
             self.on_stall(text)
-        else:
-            self.on_fault(text)
-        self.on_error(header["level"] if header else "", text, message)
+        if level in _HARMLESS:
+            # The engine tells what it got over, traceback and all.
+            return
+        if code:
+            self.add(code, says(code), text)
+        self.on_fault(text)
+        self.on_error(level, text, message)
 
     # Where a start begins
 
     def on_boundary(self, name: str, pid: str, text: str) -> None:
         start = self.start
-        api, init = bool(_API.search(text)), bool(_INIT.search(text))
+        marked = "LLM" in text or "systemd[" in text or "startup estimate" in text
+        api, init = marked and bool(_API.search(text)), marked and bool(_INIT.search(text))
         single = bool(pid and _SINGLE.match(name))
         late = any(mark in text for mark in _LATE)
         anew = (
@@ -327,7 +335,9 @@ class _Reader:
             else:
                 continue
             start.stalls = 0
-            if _PLACE[phase] > _PLACE[start.phase]:
+            if phase == "stopped":
+                start.stopped = True
+            elif _PLACE[phase] > _PLACE[start.phase]:
                 start.phase = phase
             if phase == "loading":
                 self.on_progress(text)
@@ -357,9 +367,9 @@ class _Reader:
             start.version = next(group for group in found.groups() if group)
         if "headless" in text:
             start.headless = True
-        if found := _RENDEZVOUS.search(text):
+        if found := _RENDEZVOUS.search(text) if any(mark in text for mark in _MEETING) else None:
             start.rendezvous = found[1] or found[2] or found[3] or f"{found[4]}:{found[5]}"
-        if "exl3" in message or "EXL3" in message:
+        if "EXL3 " in message or message.startswith("exl3 "):
             if len(start.exl3) < 8 and message[:200] not in start.exl3:
                 start.exl3.append(message[:200])
             tiers = _TIER.search(message)
@@ -416,7 +426,7 @@ class _Reader:
         if exception and not self.start.served and not _SECONDARY.search(message):
             what = message[:_LONGEST_TEXT]
             self.start.exception = Fault("engine_exception", says("engine_exception", what=what), [self.line(text)])
-        severe = level in ("ERROR", "CRITICAL") and message.strip() and not _TRACE_NOISE.match(message)
+        severe = level and message.strip() and not _TRACE_NOISE.match(message)
         if (severe or exception or _OWN_ERROR.match(message)) and not (
             self.errors and self.errors[-1][1] == text[:_LONGEST_TEXT]
         ):

@@ -29,7 +29,15 @@ PHASES = (
 
 # Phase -> what its lines hold. The first phase that fits counts, so the later ones stand first.
 PHASE_MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("stopped", ("Application shutdown complete", "Finished server process", ": Deactivated successfully")),
+    (
+        "stopped",
+        (
+            "Application shutdown complete",
+            "Finished server process",
+            "received signal=SIGTERM",
+            ": Deactivated successfully",
+        ),
+    ),
     (
         "serving",
         (

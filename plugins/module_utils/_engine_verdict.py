@@ -83,7 +83,7 @@ def judge(logs: Sequence[Log], exit_status: int | None = None) -> Reading:
         )
     start = log.start
     summary = {
-        "phase": start.phase,
+        "phase": "stopped" if start.stopped and not faults else start.phase,
         "progress": start.progress,
         "headless": start.headless,
         "sentence": sentence,
@@ -104,7 +104,7 @@ def _unfailed(log: Log) -> Check:
     start, expected = log.start, "an engine that serves"
     if not start.lines:
         code, found = "no_engine_line", "no line of an engine"
-    elif start.phase == "stopped":
+    elif start.stopped:
         code, found = "stopped", "The engine was stopped in order."
     elif start.served:
         cause = "ok_after_restart" if log.failed_before else "ok"
@@ -163,7 +163,10 @@ def judge_pool(
         cause = "ok_after_restart" if any(log.failed_before for log in read) else "ok"
         main = _kv_pool.told(figures, evidence, cause)
     else:
-        running = any(log.start.phase not in ("unknown", "stopped") and not log.start.served for log in read)
+        running = any(
+            (log.start.phase != "unknown" or log.start.stall_lines) and not (log.start.served or log.start.stopped)
+            for log in read
+        )
         main = _kv_pool.untold(evidence, "still_loading" if running else "no_kv_pool_line")
     checks = [main, *_kv_pool.wanted(figures, evidence, min_tokens=min_tokens, max_model_len=max_model_len)]
     summary = {

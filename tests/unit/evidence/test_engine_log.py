@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -328,6 +331,53 @@ def test_prefixes_and_colours_do_not_matter() -> None:
 def test_nothing_proves_nothing() -> None:
     found = engine("")
     assert (found["verdict"], found["cause"]) == ("inconclusive", "no_engine_line")
+
+
+def test_a_real_log_of_a_cpu_engine_with_the_overlay() -> None:
+    """It warns with a traceback, serves offline and is stopped: none of that is a fault."""
+    raw = (Path(__file__).parent.parent / "fixtures/vllm/real_cpu_overlay.log").read_text()
+    found = engine(raw)
+    expected = {
+        "verdict": "inconclusive",
+        "cause": "stopped",
+        "phase": "stopped",
+        "vllm_version": "0.32.0",
+        "progress": {"done": 1, "total": 1, "percent": 100},
+        "last_errors": [],
+        "starts": 1,
+    }
+    assert {name: found[name] for name in expected} == expected
+    assert [line.split(":")[0] for line in found["exl3"]] == ["EXL3 experts"]
+    until_stopped = raw[: raw.index("[shutdown]")]
+    assert engine(until_stopped)["phase"] == "warmup"
+
+
+@pytest.mark.parametrize("level", ["DEBUG", "INFO", "WARNING"])
+def test_what_the_engine_got_over_is_no_fault(level: str) -> None:
+    line = f"(Worker_TP0 pid=95) {level} 11-02 10:00:00 [cpu.py:1] {{}}\n"
+    log = line.format("torch.OutOfMemoryError: CUDA out of memory. Retrying.") + line.format("KeyError: 'x'")
+    assert engine(API + INIT + log)["cause"] == "still_loading"
+
+
+def test_memory_stays_flat() -> None:
+    """However many processes, engines, errors and starts a log names."""
+
+    def lines(count: int) -> Iterator[bytes]:
+        for n in range(count):
+            yield f"(Worker_X{n}_TP1 pid={n}) ERROR 11-02 10:00:00 [x.py:1] KeyError: {n} Available KV cache memory: {n} GiB".encode()
+            yield f"(EngineCore_DP{n} pid={n}) GPU KV cache size: {n} tokens, # GPU blocks: {n}, # CPU blocks: 1".encode()
+            yield f"Engine {n}: Avg prompt throughput: 1 tokens/s, GPU KV cache usage: 0.0%".encode()
+            yield f"EXL3 degraded {n}\r(P{n} pid={n}) Initializing a V1 LLM engine (v{n})".encode()
+
+    tracemalloc.start()
+    try:
+        read(_log_source.Source("log", lines(1000)))
+        before = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        read(_log_source.Source("log", lines(4000)))
+        assert tracemalloc.get_traced_memory()[1] < 2 * before
+    finally:
+        tracemalloc.stop()
 
 
 WHOLE = API + INIT + SHARDS + POOL + GRAPHS + UP + STATS + STALL + "".join(end[0] + "\n" for end in ENDS) + ROOT
