@@ -20,12 +20,13 @@ _USER = re.compile(r'\("(?P<name>[^"]*)",pid=(?P<pid>\d+)')
 
 
 class Listener(TypedDict):
-    """One listening TCP socket. ``process`` is empty where the kernel does not tell."""
+    """One listening TCP socket. ``process`` is empty where the kernel does not tell, ``own`` says it is the rank itself."""
 
     address: str
     port: int
     process: str
     pid: int
+    own: bool
 
 
 class Gpu(TypedDict):
@@ -65,6 +66,7 @@ def parse_listeners(text: str) -> list[Listener]:
                 port=int(match["port"]),
                 process=user["name"] if user else "",
                 pid=int(user["pid"]) if user else 0,
+                own=False,
             )
         )
     return listeners
@@ -106,9 +108,9 @@ def judge_disk(disk: Disk, needed: int, what: str) -> Check:
 
 def judge_port(port: int, listeners: Iterable[Listener], what: str) -> Check:
     """Whether nobody listens on a port that the head needs."""
-    holder = next((item for item in listeners if item["port"] == port), None)
+    holder = next((item for item in listeners if item["port"] == port and not item["own"]), None)
     if holder is None:
-        return check(f"port {port}", "pass", f"free for the {what}", "free")
+        return check(f"port {port}", "pass", f"free for the {what}", "free or the rank's own")
     who = f"{holder['process'] or 'a process of another user'} (pid {holder['pid'] or 'unknown'})"
     return check(
         f"port {port}",

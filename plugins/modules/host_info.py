@@ -18,6 +18,10 @@ extends_documentation_fragment:
   - tandem.serving.attributes
   - tandem.serving.attributes.info
 options:
+  container:
+    description: Name of the rank's container, to tell its own sockets from those of others.
+    type: str
+    default: tandem-rank
   paths:
     description: Paths whose free space is wanted. A path need not exist yet.
     type: list
@@ -43,7 +47,7 @@ disks:
   type: list
   elements: dict
 listeners:
-  description: Listening TCP sockets, each with C(address), C(port), C(process) and C(pid).
+  description: Listening TCP sockets, each with C(address), C(port), C(process), C(pid) and C(own), whether it is the rank itself.
   returned: always
   type: list
   elements: dict
@@ -109,6 +113,14 @@ def removes_ipc() -> bool:
     return not values or values[-1].lower() in ("yes", "true", "1", "on")
 
 
+def namespace(pid: int) -> str:
+    """The PID namespace of a process, or nothing when there is no such process."""
+    try:
+        return str(Path(f"/proc/{pid}/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
 def output(module: AnsibleModule, *words: str) -> str:
     """What a program prints, or nothing where it is missing or fails."""
     path = module.get_bin_path(words[0])
@@ -121,8 +133,17 @@ def output(module: AnsibleModule, *words: str) -> str:
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
-        argument_spec={"paths": {"type": "list", "elements": "path", "default": []}}, supports_check_mode=True
+        argument_spec={
+            "container": {"type": "str", "default": "tandem-rank"},
+            "paths": {"type": "list", "elements": "path", "default": []},
+        },
+        supports_check_mode=True,
     )
+    listeners = _host.parse_listeners(output(module, "ss", "-Hltnp"))
+    rank = output(module, "docker", "inspect", "--format", "{{.State.Pid}}", module.params["container"]).strip()
+    own = namespace(int(rank)) if rank.isdigit() else ""
+    for listener in listeners:
+        listener["own"] = bool(own) and namespace(listener["pid"]) == own
     memory = _host.parse_meminfo(Path("/proc/meminfo").read_text())
     cpu = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     query = ("--query-gpu=name,uuid,driver_version,memory.total", "--format=csv,noheader")
@@ -133,7 +154,7 @@ def main() -> None:
             "free": memory["MemFree"],
         },
         "disks": [disk(path) for path in module.params["paths"]],
-        "listeners": _host.parse_listeners(output(module, "ss", "-Hltnp")),
+        "listeners": listeners,
         "clock_synchronized": output(module, "timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
         == "yes",
         "page_size": os.sysconf("SC_PAGESIZE"),

@@ -25,8 +25,8 @@ HOST: dict[str, Any] = {
 
 def test_listeners_name_the_process_where_the_kernel_tells() -> None:
     assert _host.parse_listeners(SS) == [
-        {"address": "0.0.0.0", "port": 8888, "process": "vllm", "pid": 812},
-        {"address": "[::]", "port": 22, "process": "", "pid": 0},
+        {"address": "0.0.0.0", "port": 8888, "process": "vllm", "pid": 812, "own": False},
+        {"address": "[::]", "port": 22, "process": "", "pid": 0, "own": False},
     ]
 
 
@@ -35,6 +35,8 @@ def test_a_taken_port_names_its_holder_and_the_cure() -> None:
     assert found["verdict"] == "fail" and found["cause"] == "port_taken"
     assert "vllm (pid 812)" in found["found"]
     assert "ports" in found["remedy"]
+    own = [_host.Listener(address="[::]", port=8888, process="vllm", pid=812, own=True)]
+    assert _host.judge_port(8888, own, "API")["verdict"] == "pass"
     assert _host.judge_port(8889, _host.parse_listeners(SS), "API")["verdict"] == "pass"
 
 
