@@ -73,7 +73,14 @@ _HEADER = re.compile(
 
 _API = re.compile(r"vLLM API server version|systemd\[\d+\]: Starting ")
 _INIT = re.compile(r"Initializing an? (?:V\d )?LLM engine|Launching vLLM \(v|CUDA rank \d+ startup estimate")
-_LATE = ("Available KV cache memory: ", "KV cache size: ", "# CPU blocks: ", "Starting to load model")
+# Lines that every process writes once in a start at most, and errors that only a start can have.
+_ONCE = ("Starting to load model", "Available KV cache memory: ", "KV cache size: ", "# CPU blocks: ")
+_START_ERRORS = (
+    "on startup is less than",
+    "KV cache is needed, which is larger",
+    "for the cache blocks",
+    "stored in KV cache (",
+)
 _VERSION = re.compile(
     r"(?:LLM engine|Launching vLLM) \(v([^)\s]+)\)|vLLM API server version (\d[^\s,]*)|\bversion (\d+\.\d+\.\d+\S*)$"
 )
@@ -159,6 +166,7 @@ class Start:
     stalls: int = 0
     stall_lines: list[str] = field(default_factory=list)
     inits: set[str] = field(default_factory=set)
+    once: set[tuple[str, str]] = field(default_factory=set)
     pids: dict[str, str] = field(default_factory=dict)
     # Lines of the engine's /metrics, where they are what is read.
     metrics: list[str] = field(default_factory=list)
@@ -302,22 +310,26 @@ class _Reader:
         marked = "LLM" in text or "systemd[" in text or "startup estimate" in text
         api, init = marked and bool(_API.search(text)), marked and bool(_INIT.search(text))
         single = bool(pid and _SINGLE.match(name))
-        late = any(mark in text for mark in _LATE)
+        once = next((mark for mark in _ONCE if mark in text), "")
+        over = start.served or start.stopped
         anew = (
             # A process that there is only one of has another pid, which was not here before.
             (single and start.pids.get(name, pid) != pid and (name, pid) not in self.known)
-            or (api and (start.api or start.served or bool(start.faults) or _PLACE[start.phase] >= _PLACE["loading"]))
-            or (init and (name in start.inits or start.served))
-            # An engine that served, or that ended and has no process names, loads again.
-            or (late and not single and (start.served or (not name and bool(start.faults))))
+            or (api and (start.api or over or bool(start.faults) or _PLACE[start.phase] >= _PLACE["loading"]))
+            or (init and (name in start.inits or over))
+            # Containers give the same pid to every start.
+            or (bool(once) and (over or (bool(start.faults) and (not name or (name, once) in start.once))))
+            or (over and any(mark in text for mark in _START_ERRORS))
         )
         if anew and start.lines:
-            self.failed_before = self.failed_before or bool(start.faults)
+            self.failed_before = self.failed_before or bool(start.faults or start.exception)
             self.starts += 1
             self.errors.clear()
             start = self.start = Start()
         self.starts = self.starts or 1
         start.api = start.api or api
+        if once and len(start.once) < _MOST_NAMES:
+            start.once.add((name, once))
         if init and len(start.inits) < _MOST_NAMES:
             start.inits.add(name)
         if single and len(self.known) < _MOST_NAMES:

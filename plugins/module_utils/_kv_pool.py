@@ -60,6 +60,7 @@ _STARTUP = re.compile(
     r"(?:Free memory on device|Available memory on node)\s*(?:\(?[\w:]+\)?\s+)?\((\d+(?:\.\d+)?)/(\d+(?:\.\d+)?) GiB\) on startup"
     rf"(?P<short> is less than)?.*?utilization (?:is )?\((\d+(?:\.\d+)?), {_G}\)"
 )
+_INITIAL = re.compile(rf"Initial free memory:? {_G}")
 _V0_BUDGET = re.compile(
     r"total_gpu_memory \((\d+(?:\.\d+)?)GiB\) x gpu_memory_utilization \((\d+(?:\.\d+)?)\) = (\d+(?:\.\d+)?)GiB"
 )
@@ -232,6 +233,8 @@ class Pool:
 
     def _read_rest(self, text: str, fault: str) -> None:
         figures = self.figures
+        if match := _INITIAL.search(text) if "Initial free" in text else None:
+            figures["free_gib"] = float(match[1])
         if "utilization" in text:
             if match := _V0_BUDGET.search(text):
                 names = ("total_gib", "utilization", "requested_gib")

@@ -249,13 +249,20 @@ FAILED = API + INIT + "torch.OutOfMemoryError: CUDA out of memory.\n"
         (FAILED + API + POOL.replace("=90", "=190") + UP, 2, "ok_after_restart"),
         (POOL + UP + POOL.replace("=90", "=190") + UP, 2, "ok"),
         (POOL + UP + API + INIT.replace("=90", "=190") + SHARDS, 2, "still_loading"),
+        # A container gives the same pids to each of its starts.
+        (POOL + UP + POOL + UP, 2, "ok"),
+        (INIT + POOL + UP + INIT + SHARDS, 2, "still_loading"),
+        (POOL + "(EngineCore pid=90) ERROR 11-02 10:00:00 [x.py:1] ValueError: No available memory for the cache blocks.\n" + POOL + UP,
+         2, "ok_after_restart"),
+        (POOL + UP + "(Worker_TP0 pid=95) ERROR 11-02 10:00:00 [x.py:1] ValueError: Free memory on device (1.0/121.69 GiB) on startup is "
+         "less than desired GPU memory utilization (0.87, 105.87 GiB).\n", 2, "startup_free_memory_below_request"),
         # Data parallel: two engines of one start.
         (INIT.replace("EngineCore", "EngineCore_DP0") + INIT.replace("EngineCore", "EngineCore_DP1") + POOL + UP, 1, "ok"),
         # Two workers before they know their ranks.
         ("(Worker pid=5) INFO 11-02 10:00:09 [p.py:1] Starting to load model m...\n"
          "(Worker pid=6) INFO 11-02 10:00:09 [p.py:1] Starting to load model m...\n" + POOL + UP, 1, "ok"),
-        # Lines of two processes that take turns are no restarts.
-        ((POOL + POOL.replace("=90", "=91")) * 3 + UP, 2, "ok"),
+        # Processes that take turns are no restarts.
+        ((INIT + INIT.replace("=90", "=91").replace("Core", "Core_DP1")) + POOL + UP, 1, "ok"),
     ],
 )  # fmt: skip
 def test_the_last_start_counts(log: str, starts: int, cause: str) -> None:
