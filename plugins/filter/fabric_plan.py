@@ -35,6 +35,27 @@ options:
     type: list
     elements: str
     default: []
+  platform:
+    description: What the hosts are.
+    type: str
+    choices: [gb10, gb300, generic]
+    default: generic
+  engine:
+    description: The engine of the recipe.
+    type: str
+    default: vllm
+  nccl:
+    description: Version of NCCL in the image, empty when nobody knows it.
+    type: str
+    default: ""
+  configure:
+    description: Whether what is missing will be configured, so that it is no reason to refuse.
+    type: bool
+    default: false
+  loopbacks:
+    description: Subnet for the loopback addresses by which machines across a ring are reached.
+    type: str
+    default: 192.168.99.0/24
 """
 
 EXAMPLES = r"""
@@ -49,7 +70,7 @@ _value:
   type: dict
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
@@ -58,12 +79,10 @@ from ansible_collections.tandem.serving.plugins.module_utils import _topology
 from ansible_collections.tandem.serving.plugins.module_utils._fabric_plan import Facts, Plan
 
 
-def fabric_plan(
-    hosts: Mapping[str, Facts], topology: str, transport: str, subnets: Sequence[str] = (), **options: Any
-) -> dict[str, Plan]:
+def fabric_plan(hosts: Mapping[str, Facts], topology: str, transport: str, **options: Any) -> dict[str, Plan]:
     """See DOCUMENTATION."""
     try:
-        return _topology.plan(hosts, topology, transport, subnets=subnets, **options)
+        return _topology.plan(hosts, topology, transport, _topology.Options(**options))
     except ValueError as error:
         raise AnsibleFilterError(f"Cannot plan the fabric: {error}") from error
 

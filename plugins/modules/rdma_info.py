@@ -44,8 +44,8 @@ devices:
     - RDMA devices, each with C(name), C(driver), C(firmware), C(board), C(guid), C(system_guid), C(pci) address, C(pcie_width) in lanes,
       C(pcie_speed) and C(ports).
     - A port has C(hca), C(port), C(state), C(phys_state), C(link_layer), C(rate), C(netdev), C(active_mtu) in bytes, C(speed) in Mb/s,
-      C(counters), C(twin), the device that is the other half of the same port, C(cage), the number of the socket, and C(gids), the used rows
-      of its GID table, each with C(index), C(gid), C(type), C(netdev) and C(address).
+      C(counters), C(twin), the device that is the other half of the same port, C(cage), the number of the socket, and C(gids), the used
+      rows of its GID table, each with C(index), C(gid), C(type), C(netdev) and C(address).
   returned: always
   type: list
   elements: dict
