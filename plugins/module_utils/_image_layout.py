@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO
 
 from ansible_collections.tandem.serving.plugins.module_utils._image_store import Image, Layer, StoreError, digest_of
 
@@ -25,7 +23,7 @@ LOADING = "localhost/tandem/loading:latest"
 
 
 class LoadError(Exception):
-    """What docker load said."""
+    """Why an image cannot be loaded."""
 
 
 def blob_path(digest: str) -> str:
@@ -67,7 +65,7 @@ def small_files(image: Image) -> dict[str, bytes]:
     }
 
 
-def write_blob(layer: Layer, pieces: Iterator[bytes], root: Path) -> None:
+def write_blob(layer: Layer, pieces: Iterator[bytes], root: Path, count: Callable[[int], None]) -> None:
     """Write a layer under its digest. A cut leaves only a C(.part); a name without it is a proven blob."""
     path = root / blob_path(layer["digest"])
     part = path.with_suffix(".part")
@@ -76,6 +74,7 @@ def write_blob(layer: Layer, pieces: Iterator[bytes], root: Path) -> None:
         for data in pieces:
             digest.update(data)
             file.write(data)
+            count(len(data))
     if f"sha256:{digest.hexdigest()}" != layer["digest"]:
         part.unlink()
         raise StoreError(
@@ -85,26 +84,40 @@ def write_blob(layer: Layer, pieces: Iterator[bytes], root: Path) -> None:
     part.rename(path)
 
 
-def stream(root: Path, out: IO[bytes]) -> None:
-    """Write the layout as the tar that C(docker load) reads."""
-    with tarfile.open(fileobj=out, mode="w|", bufsize=1 << 20) as archive:
-        archive.copybufsize = 1 << 20  # type: ignore[attr-defined]
-        for path in sorted(root.rglob("*"), key=os.fspath):
-            if path.is_file() and path.suffix != ".part":
-                archive.add(path, path.relative_to(root).as_posix(), recursive=False)
+def fetch_blob(layer: Layer, root: Path, append: Callable[[str, Path], None]) -> str:
+    """Fetch a layer's blob from another host and return its path. I(append) adds to a C(.part) what it still lacks."""
+    name = blob_path(layer["digest"])
+    part = (root / name).with_suffix(".part")
+    if (root / name).exists():
+        return name
+    append(name, part)
+    digest = hashlib.sha256()
+    with part.open("rb", buffering=0) as file:
+        while data := file.read(1 << 20):
+            digest.update(data)
+    found = f"sha256:{digest.hexdigest()}"
+    if found != layer["digest"]:
+        part.unlink()
+        raise LoadError(f"layer {layer['digest']} arrived with the digest {found} and was removed; run this again")
+    part.rename(root / name)
+    return name
 
 
-def load(root: Path, docker: str) -> None:
-    """Give the layout to C(docker load)."""
-    with subprocess.Popen(
-        [docker, "load", "--quiet"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    ) as process:
+def load(docker: str, root: Path, names: Iterable[str]) -> None:
+    """Give files of a layout to C(docker load), each as soon as I(names) tells it."""
+    words = [docker, "load", "--quiet"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
         assert process.stdin is not None and process.stdout is not None
         try:
-            with process.stdin as pipe:
-                stream(root, pipe)
+            with process.stdin as pipe, tarfile.open(fileobj=pipe, mode="w|", bufsize=1 << 20) as archive:
+                archive.copybufsize = 1 << 20  # type: ignore[attr-defined]
+                for name in names:
+                    archive.add(root / name, name, recursive=False)
         except BrokenPipeError:
             pass  # Docker has given up; it says why below.
+        except BaseException:
+            process.kill()
+            raise
         said = process.stdout.read().decode(errors="replace").strip()
     if process.returncode:
         raise LoadError(said)

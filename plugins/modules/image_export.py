@@ -18,6 +18,7 @@ description:
   - A layer that is there already is not written again, so that a run that was cut goes on with the next layer.
 extends_documentation_fragment:
   - tandem.serving.attributes
+  - tandem.serving.progress
 attributes:
   check_mode:
     support: full
@@ -73,6 +74,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tandem.serving.plugins.module_utils import _image_layout, _image_store
+from ansible_collections.tandem.serving.plugins.module_utils._progress import ARGUMENTS, Progress
 
 
 def main() -> None:
@@ -82,6 +84,7 @@ def main() -> None:
             "image": {"type": "str", "required": True},
             "layers": {"type": "list", "elements": "str", "required": True},
             "path": {"type": "path", "required": True},
+            **ARGUMENTS,
         },
         supports_check_mode=True,
     )
@@ -101,8 +104,12 @@ def main() -> None:
         ]
         if not module.check_mode:
             (root / _image_layout.BLOBS).mkdir(mode=0o755, parents=True, exist_ok=True)
+            progress = Progress(
+                module.params["progress_file"], "export", sum(layer["size"] for layer in todo), len(todo)
+            )
             for layer in todo:
-                _image_layout.write_blob(layer, store.read(layer), root)
+                progress.next_item(layer["digest"])
+                _image_layout.write_blob(layer, store.read(layer), root, progress.add)
             for name in stale:
                 (root / name).write_bytes(files[name])
     except (_image_store.StoreError, OSError) as error:

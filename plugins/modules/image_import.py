@@ -2,75 +2,178 @@
 # Copyright: Tandem contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Load an image from a folder that holds the layers this host lacks."""
+"""Fetch the layers of an image that this host lacks, and load it."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: image_import
-short_description: Load an image from a folder that holds the layers this host lacks
+short_description: Fetch the layers of an image that this host lacks, and load it
 version_added: 0.1.0
 author:
   - Tandem contributors (@tandem-serving)
 description:
-  - Gives C(docker load) an OCI layout as M(tandem.serving.image_export) writes it, without the layers that Docker has.
+  - Fetches what M(tandem.serving.image_export) wrote on another host, from the daemon that the role P(tandem.serving.share#role)
+    starts there, several layers at once, and gives it to C(docker load) as it arrives.
+  - A layer that was cut off goes on where it stopped. Each is held against its digest before it is used.
   - The image gets its name after it was loaded, since Docker's containerd store shows an image whose load failed as if it were whole.
   - It loads each time it runs. Compare the identity of the image before.
 extends_documentation_fragment:
   - tandem.serving.attributes
+  - tandem.serving.progress
 attributes:
   check_mode:
     support: full
   diff_mode:
     support: none
-    description: The result names the image.
+    description: The result names the bytes.
 requirements:
   - docker
+  - rsync >= 3.2 on both hosts
 options:
-  path:
-    description: The folder with the layout.
-    type: path
-    required: true
   name:
     description: Name that the image gets, with its tag.
     type: str
     required: true
+  path:
+    description: Folder to fetch into. It must exist.
+    type: path
+    required: true
+  files:
+    description: Files to fetch beside the layers, as RV(tandem.serving.image_export#module:files).
+    type: list
+    elements: str
+    required: true
+  layers:
+    description: Layers to fetch, as RV(tandem.serving.image_layers_info#module:layers) on this host.
+    type: list
+    elements: dict
+    required: true
+  sources:
+    description: Addresses of the daemon, one for each rail. Transfers take turns.
+    type: list
+    elements: str
+    required: true
+  port:
+    description: Port of the daemon.
+    type: int
+    default: 18730
+  share:
+    description: Name under which the daemon offers the folder.
+    type: str
+    default: image
+  user:
+    description: User that the daemon knows.
+    type: str
+    default: tandem
+  password:
+    description: Password of that user.
+    type: str
+  streams:
+    description: Layers to fetch at once.
+    type: int
+    default: 4
 """
 
 EXAMPLES = r"""
-- name: Load the image
+- name: Bring the image
   tandem.serving.image_import:
-    path: /var/lib/tandem/image
     name: localhost/tandem/engine:0123456789ab
+    path: /var/lib/tandem/image/in
+    files: "{{ hostvars['spark1'].exported.files }}"
+    layers: "{{ missing.layers }}"
+    sources: [192.0.2.1, 198.51.100.1]
+    password: "{{ hostvars['spark1'].share_password }}"
+  become: true
 """
 
-RETURN = r"""# """
+RETURN = r"""
+bytes:
+  description: Bytes that were fetched.
+  returned: always
+  type: int
+"""
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tandem.serving.plugins.module_utils import _image_layout
+from ansible_collections.tandem.serving.plugins.module_utils import _image_layout, _rsync
+from ansible_collections.tandem.serving.plugins.module_utils._image_store import Layer
+from ansible_collections.tandem.serving.plugins.module_utils._progress import ARGUMENTS, Progress
+
+
+def on_disk(root: Path, layers: list[Layer]) -> int:
+    """Bytes of the layers that are here, whole or in part."""
+    paths = [root / _image_layout.blob_path(layer["digest"]) for layer in layers]
+    return sum(place.stat().st_size for path in paths for place in (path, path.with_suffix(".part")) if place.exists())
+
+
+def fetched(params: dict[str, Any], share: _rsync.Share, progress: Progress) -> Iterator[str]:
+    """Fetch all files, and tell the path of each as soon as it is whole."""
+    root, layers = Path(params["path"]), params["layers"]
+    (root / _image_layout.BLOBS).mkdir(parents=True, exist_ok=True)
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(0.5):
+            progress.set(done=on_disk(root, layers))
+
+    threading.Thread(target=watch, daemon=True).start()
+    pool = ThreadPoolExecutor(params["streams"])
+    try:
+        for name in params["files"]:
+            (root / name).unlink(missing_ok=True)
+            share.append(name, root / name)
+            yield name
+        for name in pool.map(lambda layer: _image_layout.fetch_blob(layer, root, share.append), layers):
+            progress.next_item(name)
+            yield name
+    finally:
+        ended.set()
+        pool.shutdown(cancel_futures=True)
+    progress.set(phase="unpack", done=0, total=0)
 
 
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
-        argument_spec={"path": {"type": "path", "required": True}, "name": {"type": "str", "required": True}},
+        argument_spec={
+            "name": {"type": "str", "required": True},
+            "path": {"type": "path", "required": True},
+            "files": {"type": "list", "elements": "str", "required": True},
+            "layers": {"type": "list", "elements": "dict", "required": True},
+            "sources": {"type": "list", "elements": "str", "required": True},
+            "port": {"type": "int", "default": 18730},
+            "share": {"type": "str", "default": "image"},
+            "user": {"type": "str", "default": "tandem"},
+            "password": {"type": "str", "no_log": True},
+            "streams": {"type": "int", "default": 4},
+            **ARGUMENTS,
+        },
         supports_check_mode=True,
     )
+    params = module.params
+    total = sum(layer["size"] for layer in params["layers"])
     if module.check_mode:
-        module.exit_json(changed=True)
-    path, name = module.params["path"], module.params["name"]
+        module.exit_json(changed=True, bytes=total)
     docker = module.get_bin_path("docker", required=True)
+    module.get_bin_path("rsync", required=True)
+    progress = Progress(params["progress_file"], "ship", total, len(params["layers"]))
+    already = on_disk(Path(params["path"]), params["layers"])
+    share = _rsync.Share(params, lambda words: _rsync.run(words, params["password"]))
     try:
-        _image_layout.load(Path(path), docker)
-        module.run_command([docker, "image", "tag", _image_layout.LOADING, name], check_rc=True)
-    except (_image_layout.LoadError, OSError) as error:
-        module.fail_json(msg=f"Loading {name} from {path} failed: {error}")
+        _image_layout.load(docker, Path(params["path"]), fetched(params, share, progress))
+        module.run_command([docker, "image", "tag", _image_layout.LOADING, params["name"]], check_rc=True)
+    except (_image_layout.LoadError, _rsync.RsyncError, OSError) as error:
+        module.fail_json(msg=f"{params['name']} cannot be loaded: {error}")
     finally:
         module.run_command([docker, "image", "rm", _image_layout.LOADING])
-    module.exit_json(changed=True)
+    module.exit_json(changed=True, bytes=total - already)
 
 
 if __name__ == "__main__":
