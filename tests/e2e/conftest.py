@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +56,9 @@ class Run:
 def play(tmp_path: Path) -> Callable[..., Run]:
     """Run a playbook of the repository on the local pair."""
 
-    def run(playbook: str, tags: str = "", limit: str = "", inventory: Path = INVENTORY, **extra: Any) -> Run:
+    def run(
+        playbook: str, tags: str = "", inventory: Sequence[Path] = (INVENTORY,), check: bool = False, **extra: Any
+    ) -> Run:
         work = tmp_path / "runner"
         shutil.rmtree(work, ignore_errors=True)
         work.mkdir()
@@ -66,10 +67,10 @@ def play(tmp_path: Path) -> Callable[..., Run]:
                 private_data_dir=str(work),
                 project_dir=str(ROOT),
                 playbook=playbook,
-                inventory=str(inventory),
+                inventory=[str(place) for place in inventory],
                 tags=tags or None,
-                limit=limit or None,
-                cmdline=f"--extra-vars {json.dumps(json.dumps(extra))}" if extra else None,
+                extravars=extra,
+                cmdline="--check" if check else None,
                 envvars={
                     "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
                     "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),

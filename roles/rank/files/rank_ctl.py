@@ -57,6 +57,8 @@ def main(words: list[str]) -> int:
         print(f"rank_ctl: expected one of state, start, stop; found {' '.join(words) or 'nothing'}", file=sys.stderr)
         return 2
     try:
+        if words[0] == "start":
+            systemctl("daemon-reload")
         if words[0] != "state":
             systemctl(words[0], UNIT)
         print(json.dumps(state()))
