@@ -294,6 +294,11 @@ ENGINE = {
         "weights loading, compiling, capturing; a broadcast stall of some minutes is normal here",
         "Wait, and look again; role rank prints the progress.",
     ),
+    "rank_without_api": Cause(
+        "A rank without an API does not say when it serves.",
+        "a headless rank, its KV cache made",
+        "Read the log of the head.",
+    ),
     "stopped": Cause(
         "The engine was stopped in order.", "Application shutdown complete", "Start it again if it should run."
     ),
@@ -458,11 +463,127 @@ ENGINE = {
     ),
 }
 
+HOST = {
+    "ok": _OK,
+    "clock_not_synchronized": Cause(
+        "The clock follows no time server.",
+        "NTPSynchronized=no",
+        "Start systemd-timesyncd or chrony, so that the logs of the hosts can be compared.",
+    ),
+    "cpu_without_avx2": Cause(
+        "The processor lacks AVX2, which the CPU engine needs.", "no avx2 flag in /proc/cpuinfo", "Use another machine."
+    ),
+    "page_size_64k": Cause(
+        "The kernel uses pages of 64 KiB, with which memory-mapped loading wedges.",
+        "getconf PAGESIZE prints 65536",
+        "Boot the kernel with pages of 4 KiB, or use the staged load.",
+    ),
+    "swappiness_zero": Cause(
+        "The kernel may not swap at all; machines with unified memory lock up then.",
+        "vm.swappiness = 0",
+        "Set vm.swappiness to 60.",
+    ),
+    "logind_removes_ipc": Cause(
+        "logind deletes the semaphores of a user whose last session ends, and with them the engine's.",
+        "RemoveIPC is not set to no",
+        "Set RemoveIPC=no in logind.conf, or enable linger for the user.",
+    ),
+    "gpu_not_found": Cause(
+        "The host has no GPU of the kind that the recipe is for.",
+        "nvidia-smi lists another GPU, or none",
+        "Choose the recipe for this machine, or repair the driver until nvidia-smi lists the GPU.",
+    ),
+    "driver_590": Cause(
+        "Drivers of the series 590 deadlock while graphs are captured.",
+        "driver 590.x",
+        "Install a driver of the series 580, and hold it.",
+    ),
+    "disk_too_small": Cause(
+        "The bytes that are still missing do not fit on the disk.",
+        "less free than missing",
+        "Free the space that the check names, or move the folder to a larger disk.",
+    ),
+    "port_taken": Cause(
+        "Another process listens on a port that the head needs.",
+        "ss -ltnp lists it",
+        "Stop that process, or set another port under ports in recipe_overrides.",
+    ),
+}
+
+SERVER = {
+    "ok": _OK,
+    "api_not_healthy": Cause(
+        "The server does not answer its health check.", "GET /health is not 200", "Read the log of the head."
+    ),
+    "model_not_served": Cause(
+        "The server does not list the model.",
+        "/v1/models has other names, or none",
+        "See whether another server holds the port, and whether the API key is right.",
+    ),
+    "kv_pool_not_told": Cause(
+        "Log or metrics do not name the KV pool.",
+        "one of the two is missing",
+        "Read the log of the head from its start.",
+    ),
+    "kv_pool_disagrees": Cause(
+        "Log and metrics name different KV pools.", "the log is of another start", "Restart the ranks and verify again."
+    ),
+    "ranks_do_not_talk": Cause(
+        "No connection between the ranks was found.",
+        "no line of the fabric address in /proc/net/tcp",
+        "Check VLLM_HOST_IP and the *_SOCKET_IFNAME variables of the rank.",
+    ),
+    "ranks_talk_beside_the_fabric": Cause(
+        "Ranks talk over a network that is not the fabric.",
+        "connections to a management address of a peer",
+        "Check VLLM_HOST_IP and the *_SOCKET_IFNAME variables of the rank.",
+    ),
+    "canary_request_failed": Cause(
+        "The canary got no answer.",
+        "HTTP status other than 200",
+        "Read the logs of all ranks: one may be dead although /health is 200.",
+    ),
+    "canary_empty": Cause(
+        "The canary's answer is empty.", "no text", "Raise the probe's max_tokens, or look for a broken engine."
+    ),
+    "canary_repeats": Cause(
+        "The canary's answer repeats itself.",
+        "!!!!!!!!",
+        "Verify weights and image of every rank: one of them, or a kernel, is wrong.",
+    ),
+    "canary_wrong_text": Cause(
+        "The canary's answer is wrong.", "other text", "Verify the weights and the image of every rank."
+    ),
+    "canary_no_tool_call": Cause(
+        "The canary did not call its tool.", "text instead", "Set the tool parser of this model."
+    ),
+    "canary_too_short": Cause(
+        "The canary's answer ends too early.", "few tokens", "Read the engine's log around this request."
+    ),
+    "canary_thinking_switch": Cause(
+        "The model thinks although it should not, or the other way around.",
+        "reasoning where none is expected",
+        "Use the chat template of the recipe.",
+    ),
+    "canary_no_drafts": Cause(
+        "Nothing was drafted.",
+        "counters of speculation do not move",
+        "See that speculation is on and the drafter's revision is right.",
+    ),
+    "canary_no_drafts_accepted": Cause(
+        "Drafts were made, and none accepted.",
+        "accepted tokens 0",
+        "See that revision, attention backend and auxiliary layers of the drafter are right.",
+    ),
+}
+
 # Heading on the page of checks -> its causes. A code means the same wherever it stands.
 TOPICS: dict[str, dict[str, Cause]] = {
     "NCCL logs (`nccl_log_info`)": NCCL,
     "Bandwidth (`nccl_perf_info`)": PERFORMANCE,
     "Engine logs and KV pool (`engine_log_info`, `kv_pool_info`)": ENGINE,
+    "Hosts (`host_info`)": HOST,
+    "The running server (role `verify`)": SERVER,
 }
 
 CAUSES: dict[str, Cause] = {code: cause for causes in TOPICS.values() for code, cause in causes.items()}

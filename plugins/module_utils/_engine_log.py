@@ -39,7 +39,18 @@ _WORTH = any_of(
     *("Fatal", "Finished", "Maximum", "Memory", "Main process", "Model ", "Segmentation", "Setting att", "Selected b"),
     *("Sparse", "SemLock", "SIG", "Start", "LLM ", "Launching", "Loading", "Loaded", "LIVE!", "CUDA", "CRITICAL"),
     *("CONSTRAINT", "Cannot ", "Connection", "Capturing", "Compiling", "Deactivated", "DefaultCPU", "DP ", "Dynamo"),
-    *("Worker proc", "Watchdog", "Waiting", "Warming", "Timed out", "The client", "Using max", "Uvicorn", "Unable"),
+    *(
+        "Worker proc",
+        "Watchdog",
+        "Shutting",
+        "Waiting",
+        "Warming",
+        "Timed out",
+        "The client",
+        "Using max",
+        "Uvicorn",
+        "Unable",
+    ),
     *("Unknown", "RPC ", "Resolved", "Profiling", "Pull", "Illegal", "Init", "Xid", "Bus error", "Out of", "OOM"),
     *(
         "Killed",
@@ -55,7 +66,17 @@ _WORTH = any_of(
         ": unsat",
     ),
     *(": segf", ": vllm", ") exceeds", "::bad", "xited ", "xit ", "xl3", "=13", "=killed", "# ", "_blocks is"),
-    *(", may waste", "(core", ":cache_config_info", "_health:pool_tokens", "SpecDecoding"),
+    *(
+        ", may waste",
+        "(core",
+        ":cache_config_info",
+        "_health:pool_tokens",
+        "SpecDecoding",
+        "non-def",
+        "Stopping",
+        "[shutdown",
+        "Shutting",
+    ),
 )
 # What most lines of a serving engine are: its access log, and its statistics. NCCL's have a reader of their own.
 _ACCESS = b'HTTP/1.1" '
@@ -71,7 +92,11 @@ _HEADER = re.compile(
     r"(?P<level>INFO|WARNING|ERROR|DEBUG|CRITICAL) (?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)? \[?[\w./]+:\d+\] ?"
 )
 
-_API = re.compile(r"vLLM API server version|systemd\[\d+\]: Starting ")
+_API = re.compile(r"vLLM API server version|non-default args|(?:^|systemd\[\d+\]: )Starting \S+\.service\b")
+_STOP = re.compile(
+    r"\[shutdown\] |received signal=SIGTERM|(?:^|systemd\[\d+\]: )Stopping \S+\.service\b|INFO: +Shutting down$"
+    r"|Application shutdown complete|Finished server process"
+)
 _INIT = re.compile(r"Initializing an? (?:V\d )?LLM engine|Launching vLLM \(v|CUDA rank \d+ startup estimate")
 # Lines that every process writes once in a start at most, and errors that only a start can have.
 _ONCE = ("Starting to load model", "Available KV cache memory: ", "KV cache size: ", "# CPU blocks: ")
@@ -170,7 +195,6 @@ class Start:
     pids: dict[str, str] = field(default_factory=dict)
     # Lines of the engine's /metrics, where they are what is read.
     metrics: list[str] = field(default_factory=list)
-    api: bool = False
     semlock: str = ""
 
     def fault(self) -> Fault | None:
@@ -274,6 +298,7 @@ class _Reader:
     def on_line(self, raw: str) -> None:
         if raw.startswith(METRICS):
             self.start.lines += 1
+            self.start.served, self.start.phase = True, "serving"
             self.start.metrics = [*self.start.metrics, raw][-_MOST_NAMES:]
             return
         text = _ANSI.sub("", raw) if "\x1b" in raw or "#033" in raw else raw
@@ -295,8 +320,10 @@ class _Reader:
         code = start.pool.read(name, text, f"{self.name}:{self.number}: ")
         if _STALL in text:
             self.on_stall(text)
-        if level in _HARMLESS:
-            # The engine tells what it got over, traceback and all.
+        if _STOP.search(text):
+            start.stopped = True
+        if level in _HARMLESS or start.stopped:
+            # What the engine got over, traceback and all, or how it went down when told to.
             return
         if code:
             self.add(code, says(code), text)
@@ -307,27 +334,27 @@ class _Reader:
 
     def on_boundary(self, name: str, pid: str, text: str) -> None:
         start = self.start
-        marked = "LLM" in text or "systemd[" in text or "startup estimate" in text
+        marked = any(mark in text for mark in ("LLM", "non-default", ".service", "startup estimate"))
         api, init = marked and bool(_API.search(text)), marked and bool(_INIT.search(text))
         single = bool(pid and _SINGLE.match(name))
         once = next((mark for mark in _ONCE if mark in text), "")
         over = start.served or start.stopped
+        failed = bool(start.faults or start.exception)
         anew = (
             # A process that there is only one of has another pid, which was not here before.
             (single and start.pids.get(name, pid) != pid and (name, pid) not in self.known)
-            or (api and (start.api or over or bool(start.faults) or _PLACE[start.phase] >= _PLACE["loading"]))
+            or (api and (over or failed or _PLACE[start.phase] >= _PLACE["rendezvous"]))
             or (init and (name in start.inits or over))
             # Containers give the same pid to every start.
-            or (bool(once) and (over or (bool(start.faults) and (not name or (name, once) in start.once))))
+            or (bool(once) and (over or (failed and (not name or (name, once) in start.once))))
             or (over and any(mark in text for mark in _START_ERRORS))
         )
         if anew and start.lines:
-            self.failed_before = self.failed_before or bool(start.faults or start.exception)
+            self.failed_before = self.failed_before or failed
             self.starts += 1
             self.errors.clear()
             start = self.start = Start()
         self.starts = self.starts or 1
-        start.api = start.api or api
         if once and len(start.once) < _MOST_NAMES:
             start.once.add((name, once))
         if init and len(start.inits) < _MOST_NAMES:
@@ -347,9 +374,7 @@ class _Reader:
             else:
                 continue
             start.stalls = 0
-            if phase == "stopped":
-                start.stopped = True
-            elif _PLACE[phase] > _PLACE[start.phase]:
+            if _PLACE[phase] > _PLACE[start.phase]:
                 start.phase = phase
             if phase == "loading":
                 self.on_progress(text)

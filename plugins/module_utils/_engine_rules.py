@@ -30,15 +30,6 @@ PHASES = (
 # Phase -> what its lines hold. The first phase that fits counts, so the later ones stand first.
 PHASE_MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (
-        "stopped",
-        (
-            "Application shutdown complete",
-            "Finished server process",
-            "received signal=SIGTERM",
-            ": Deactivated successfully",
-        ),
-    ),
-    (
         "serving",
         (
             "Application startup complete",
@@ -126,7 +117,7 @@ PHASE_MARKS: tuple[tuple[str, tuple[str, ...]], ...] = (
             "Using max model len",
             "launching: vllm",
             "tensorfold serve",
-            "]: Starting ",
+            "Starting ",
         ),
     ),
     ("image", ("Unable to find image", ": Pulling from", "Pulling fs layer", "Pull complete")),

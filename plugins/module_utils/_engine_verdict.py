@@ -106,6 +106,11 @@ def _unfailed(log: Log) -> Check:
         code, found = "no_engine_line", "no line of an engine"
     elif start.stopped:
         code, found = "stopped", "The engine was stopped in order."
+    elif start.headless and PHASES.index(start.phase) >= PHASES.index("kv"):
+        code, found = (
+            "rank_without_api",
+            f"This rank has come to phase {start.phase}; the head says whether they serve.",
+        )
     elif start.served:
         cause = "ok_after_restart" if log.failed_before else "ok"
         return check("engine start", "pass", expected, "serving", cause=cause)
@@ -126,7 +131,7 @@ def _unfailed(log: Log) -> Check:
 def _common(logs: Sequence[Log]) -> dict[str, Any]:
     """What both summaries say of the logs."""
     return {
-        "started": any(log.start.served or bool(log.start.metrics) for log in logs),
+        "started": any(log.start.served for log in logs),
         "starts": max((log.starts for log in logs), default=0),
         "vllm_version": next((log.start.version for log in logs if log.start.version), None),
         "rendezvous": next((log.start.rendezvous for log in logs if log.start.rendezvous), None),

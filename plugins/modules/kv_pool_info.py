@@ -192,7 +192,7 @@ def main() -> None:
             **_log_source.ARGUMENTS,
             "metrics_url": {"type": "str"},
             "platform": {"type": "str", "choices": ["gb10", "gb300", "generic"]},
-            "min_tokens": {"type": "int"},
+            "min_tokens": {"type": "int", "no_log": False},
             "max_model_len": {"type": "int"},
         },
         mutually_exclusive=sources,

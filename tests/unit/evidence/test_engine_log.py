@@ -16,6 +16,7 @@ from ansible_collections.tandem.serving.plugins.module_utils._causes import CAUS
 from ansible_collections.tandem.serving.plugins.module_utils._engine_log import read
 from ansible_collections.tandem.serving.plugins.module_utils._engine_verdict import judge
 
+FIXTURES = Path(__file__).parent.parent / "fixtures/vllm"
 API = "(APIServer pid=1) INFO 11-02 10:00:00 [api_server.py:1] vLLM API server version 0.33.0\n"
 INIT = "(EngineCore pid=90) INFO 11-02 10:00:05 [core.py:9] Initializing a V1 LLM engine (v0.33.0) with config: model='m'\n"
 SHARDS = "(Worker_TP0 pid=95) Loading safetensors checkpoint shards:  40% Completed | 48/120 [01:10<01:45,  1.46s/it]\n"
@@ -342,7 +343,7 @@ def test_nothing_proves_nothing() -> None:
 
 def test_a_real_log_of_a_cpu_engine_with_the_overlay() -> None:
     """It warns with a traceback, serves offline and is stopped: none of that is a fault."""
-    raw = (Path(__file__).parent.parent / "fixtures/vllm/real_cpu_overlay.log").read_text()
+    raw = (FIXTURES / "real_cpu_overlay.log").read_text()
     found = engine(raw)
     expected = {
         "verdict": "inconclusive",
@@ -357,6 +358,32 @@ def test_a_real_log_of_a_cpu_engine_with_the_overlay() -> None:
     assert [line.split(":")[0] for line in found["exl3"]] == ["EXL3 experts"]
     until_stopped = raw[: raw.index("[shutdown]")]
     assert engine(until_stopped)["phase"] == "warmup"
+
+
+def test_real_logs_of_two_ranks() -> None:
+    """The journals of a local pair: two starts of the head, the first stopped in order; four of the other rank."""
+    head, other = (engine((FIXTURES / f"real_pair_rank{rank}.log").read_text()) for rank in (0, 1))
+    names = ("verdict", "cause", "phase", "starts", "headless", "vllm_version", "rendezvous", "last_errors")
+    assert [head[name] for name in names] == ["pass", "ok", "serving", 2, False, "0.32.0", "10.99.0.11:29521", []]
+    assert [other[name] for name in names] == [
+        "inconclusive", "rank_without_api", "kv", 4, True, "0.32.0", "10.99.0.11:29521", [],
+    ]  # fmt: skip
+
+
+def test_a_real_log_up_to_a_kill() -> None:
+    raw = (FIXTURES / "real_pair_rank1.log").read_text()
+    found = engine(raw[: raw.index("Failed with result")])
+    assert (found["cause"], found["checks"][0]["evidence"][0].split(": ", 1)[1]) == (
+        "process_killed",
+        "tandem-rank.service: Main process exited, code=exited, status=137/n/a",
+    )
+
+
+def test_how_an_engine_goes_down_when_told_to_is_no_fault() -> None:
+    raw = (FIXTURES / "real_pair_rank0.log").read_text()
+    found = engine(raw[: raw.index("Stopped tandem-rank.service")])
+    assert "EngineDeadError" in raw[: raw.index("Stopped tandem-rank.service")]
+    assert (found["verdict"], found["cause"], found["phase"]) == ("inconclusive", "stopped", "stopped")
 
 
 @pytest.mark.parametrize("level", ["DEBUG", "INFO", "WARNING"])

@@ -149,6 +149,14 @@ def test_without_a_pool_nothing_is_proven() -> None:
     assert [item["verdict"] for item in loading["checks"]] == ["inconclusive", "inconclusive"]
 
 
+def test_log_and_metrics_of_a_real_engine_agree() -> None:
+    log = pool((FIXTURES / "real_pair_rank0.log").read_text(), max_model_len=2048)
+    metrics = pool((FIXTURES / "real_pair_metrics.txt").read_text(), max_model_len=2048)
+    names = ("kv_tokens", "kv_gib", "concurrency_len", "largest_len", "hybrid", "started", "verdict", "cause")
+    assert [log[name] for name in names] == [69888, 1.0, 2048, 69888, False, True, "pass", "ok"]
+    assert [metrics[name] for name in names] == [log[name] for name in names]
+
+
 LABELS = {
     "block_size": "128",
     "_block_size_resolved": "True",
