@@ -22,10 +22,18 @@ def systemctl(*words: str) -> str:
     return subprocess.run(["systemctl", *words], check=True, capture_output=True, text=True).stdout
 
 
-def label(name: str) -> str:
-    """A label of the container that runs, or nothing."""
-    words = ["docker", "inspect", "--format", f'{{{{index .Config.Labels "{name}"}}}}', CONTAINER]
-    return subprocess.run(words, check=False, capture_output=True, text=True).stdout.strip()
+def container() -> dict[str, str]:
+    """Image and labels of the container that runs; empty when none does."""
+    words = [
+        "docker",
+        "inspect",
+        "--format",
+        '{"image":{{json .Config.Image}},"labels":{{json .Config.Labels}}}',
+        CONTAINER,
+    ]
+    out = subprocess.run(words, check=False, capture_output=True, text=True).stdout
+    found = json.loads(out) if out.startswith("{") else {"image": "", "labels": {}}
+    return {"image": found["image"], **(found["labels"] or {})}
 
 
 def configured() -> str:
@@ -38,6 +46,7 @@ def configured() -> str:
 def state() -> dict[str, str]:
     lines = systemctl("show", UNIT, f"--property={PROPERTIES}").splitlines()
     found = dict(line.split("=", 1) for line in lines if "=" in line)
+    runs = container()
     return {
         "active": found["ActiveState"],
         "sub": found["SubState"],
@@ -45,8 +54,9 @@ def state() -> dict[str, str]:
         "exit_status": found["ExecMainStatus"],
         "invocation": found["InvocationID"],
         "since": found["ActiveEnterTimestamp"],
-        "rank_hash": label("tandem.rank"),
-        "shared_hash": label("tandem.shared"),
+        "image": runs["image"],
+        "rank_hash": runs.get("tandem.rank", ""),
+        "shared_hash": runs.get("tandem.shared", ""),
         "configured": configured(),
         "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
     }

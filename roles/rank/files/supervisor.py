@@ -37,6 +37,7 @@ class Memory:
     began: float = 0.0
     served: bool = False
     failures: int = 0
+    fault: str = ""
     starts: list[float] = field(default_factory=list)
 
 
@@ -67,6 +68,7 @@ def decide(
         named = ", ".join(f"{host}: {value or 'nothing'}" for host, value in hashes.items())
         return "give_up", f"the ranks are configured differently ({named}); run the start stage of site.yml"
     reason = _fault(ranks, probe, memory, rules, now)
+    memory.fault = reason or memory.fault
     if not reason:
         return "none", "serving" if memory.served else "starting"
     recent = [moment for moment in memory.starts if now - moment < rules.window]

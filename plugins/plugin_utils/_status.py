@@ -1,0 +1,70 @@
+# Copyright: Tandem contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The state of all ranks in one table. Pure: what was asked in, text out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+from ansible_collections.tandem.serving.plugins.module_utils._canary import speculation_counters
+from ansible_collections.tandem.serving.plugins.module_utils._metrics import samples
+
+_COLUMNS = ("rank", "host", "unit", "since", "image", "config", "transport")
+
+
+def served(metrics: str) -> dict[str, str]:
+    """KV pool, requests and acceptance from the text of ``/metrics``, each "unknown" where the engine does not say."""
+    found = {"KV pool": "unknown", "requests": "unknown", "acceptance": "no speculation"}
+    running = [sample.value for sample in samples(metrics, "vllm:num_requests_running")]
+    waiting = [sample.value for sample in samples(metrics, "vllm:num_requests_waiting")]
+    if running:
+        found["requests"] = f"{sum(running):.0f} running, {sum(waiting):.0f} waiting"
+    pools = [sample.labels.get("kv_cache_size_tokens") for sample in samples(metrics, "vllm:cache_config_info")]
+    if pools and pools[0]:
+        found["KV pool"] = f"{int(pools[0]):,} tokens"
+    counters = speculation_counters(metrics)
+    if counters.get("drafted"):
+        rate = counters.get("accepted", 0) / counters["drafted"]
+        found["acceptance"] = f"{rate:.0%} of {counters['drafted']:.0f} drafted tokens"
+    return found
+
+
+def row(rank: int, host: str, state: Mapping[str, Any] | None, transport: str) -> dict[str, str]:
+    """One rank's line. ``state`` is what rank_ctl told, None when it could not be asked."""
+    if state is None:
+        return dict(zip(_COLUMNS, (str(rank), host, "out of reach", "", "", "", ""), strict=True))
+    unit = state["active"] if state["active"] == "active" else f"{state['active']} ({state['result']})"
+    image = str(state["image"]).rsplit("/", 1)[-1].replace("@sha256:", "@")[:40]
+    return dict(
+        zip(
+            _COLUMNS,
+            (str(rank), host, unit, state["since"], image, state["shared_hash"][:12], transport),
+            strict=True,
+        )
+    )
+
+
+def table(rows: Sequence[Mapping[str, str]]) -> str:
+    """The ranks as aligned text."""
+    widths = {name: max(len(name), *(len(line[name]) for line in rows)) for name in _COLUMNS}
+    lines = [{name: name for name in _COLUMNS}, *rows]
+    return "\n".join("  ".join(line[name].ljust(widths[name]) for name in _COLUMNS).rstrip() for line in lines)
+
+
+def status(
+    states: Mapping[str, Any], metrics: str, supervisor: Mapping[str, Any], about: Mapping[str, str], transport: str
+) -> str:
+    """The whole answer. ``states`` maps the hosts, in rank order, to what rank_ctl told; ``supervisor`` is its state file."""
+    rows = [row(rank, host, states[host], transport) for rank, host in enumerate(states)]
+    lines = [f"{name}: {value}" for name, value in {**about, **served(metrics)}.items()]
+    if supervisor:
+        when = datetime.fromtimestamp(supervisor["when"], timezone.utc).isoformat(timespec="seconds")
+        lines.append(f"supervisor: {supervisor['action']}, {supervisor['reason']} ({when})")
+        if supervisor.get("fault"):
+            lines.append(f"last fault: {supervisor['fault']}")
+    else:
+        lines.append("supervisor: has not run")
+    return "\n".join([table(rows), "", *lines])

@@ -1,0 +1,49 @@
+"""The table of playbooks/status.yml."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ansible_collections.tandem.serving.plugins.plugin_utils._status import served, status
+
+METRICS = """\
+vllm:num_requests_running{engine="0"} 2.0
+vllm:num_requests_waiting{engine="0"} 1.0
+vllm:cache_config_info{engine="0",block_size="128",kv_cache_size_tokens="69888"} 1.0
+vllm:spec_decode_num_draft_tokens_total{engine="0"} 40.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0"} 36.0
+"""
+STATE: dict[str, Any] = {
+    "active": "active",
+    "result": "success",
+    "since": "Sun 2026-11-29 16:58:52 UTC",
+    "image": "localhost/tandem/smollm2_local:0123456789ab",
+    "shared_hash": "7987f6fb6fd0c4f9",
+}
+
+
+def test_the_metrics_are_read() -> None:
+    assert served(METRICS) == {
+        "KV pool": "69,888 tokens",
+        "requests": "2 running, 1 waiting",
+        "acceptance": "90% of 40 drafted tokens",
+    }
+    assert served("")["requests"] == "unknown"
+
+
+def test_one_line_a_rank_and_the_supervisor_below() -> None:
+    seen = {"action": "none", "reason": "serving", "when": 0.0, "fault": "rank 1 on spark-b is failed (exit-code)"}
+    text = status({"spark-a": STATE, "spark-b": None}, METRICS, seen, {"recipe": "smollm2_local"}, "socket")
+    lines = text.splitlines()
+    assert lines[0].split() == ["rank", "host", "unit", "since", "image", "config", "transport"]
+    assert lines[1].startswith("0     spark-a  active") and "7987f6fb6fd0  socket" in lines[1]
+    assert lines[2] == "1     spark-b  out of reach"
+    assert "supervisor: none, serving (1970-01-01T00:00:00+00:00)" in lines
+    assert "last fault: rank 1 on spark-b is failed (exit-code)" in lines
+
+
+def test_a_rank_that_ended_shows_its_result_and_a_new_pair_no_supervisor() -> None:
+    ended = {**STATE, "active": "failed", "result": "exit-code"}
+    text = status({"spark-a": ended}, "", {}, {}, "rdma")
+    assert "failed (exit-code)" in text
+    assert "supervisor: has not run" in text
