@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 UNIT = "tandem-rank.service"
 CONTAINER = "tandem-rank"
@@ -32,7 +33,7 @@ def container() -> dict[str, str]:
         CONTAINER,
     ]
     out = subprocess.run(words, check=False, capture_output=True, text=True).stdout
-    found = json.loads(out) if out.startswith("{") else {"image": "", "labels": {}}
+    found: dict[str, Any] = json.loads(out) if out.startswith("{") else {"image": "", "labels": {}}
     return {"image": found["image"], **(found["labels"] or {})}
 
 
