@@ -37,7 +37,7 @@ class PassingError(RsyncError):
 
 
 class Share:
-    """A folder on another host. Transfers take turns over its addresses, one for each rail."""
+    """A folder on another host. Transfers take turns over its addresses, one for each rail. A path is a folder of this host."""
 
     def __init__(self, params: dict[str, Any], run: Run) -> None:
         self._params = params
@@ -52,9 +52,12 @@ class Share:
         """
         with self._lock:
             address = next(self._turns)
-        place = f"{address}:{self._params['port']}"
-        source = f"rsync://{self._params['user']}@{place}/{self._params['share']}/{path}"
-        code, _out, error = self._run(["rsync", "--append", "--contimeout=10", "--timeout=60", source, str(partial)])
+        place = address if address.startswith("/") else f"{address}:{self._params['port']}"
+        source, options = f"{place}/{path}", []
+        if place != address:
+            source = f"rsync://{self._params['user']}@{place}/{self._params['share']}/{path}"
+            options = ["--contimeout=10", "--timeout=60"]
+        code, _out, error = self._run(["rsync", "--append", *options, source, str(partial)])
         if code == 0:
             return
         reason = error.strip().splitlines()[0] if error.strip() else f"rsync ended with {code}"

@@ -14,7 +14,7 @@ author:
   - Tandem contributors (@tandem-serving)
 description:
   - Runs on the host that lacks files, and fetches them by rsync from a daemon on the host that has them, several at once and over
-    all addresses that are given. The role P(tandem.serving.weights#role) starts and ends that daemon.
+    all addresses that are given. The role P(tandem.serving.share#role) starts and ends that daemon.
   - Only files that the manifest names and that are missing are copied. A file that was cut off goes on where it stopped. Every file
     that arrives is held against its checksum before it takes its place.
   - Nothing complete is ever removed. As root, the module acts as the owner of the cache.
@@ -49,14 +49,14 @@ options:
     elements: dict
     required: true
   sources:
-    description: Addresses of the daemon, one for each rail. Transfers take turns.
+    description: Addresses of the daemon, one for each rail. Transfers take turns. A path is another cache on this host, such as a disk.
     type: list
     elements: str
     default: []
   port:
     description: Port of the daemon.
     type: int
-    default: 18730
+    default: 18731
   share:
     description: Name under which the daemon offers its cache.
     type: str
@@ -129,10 +129,7 @@ manifest_hash:
 """
 
 import contextlib
-import errno
-import itertools
-import threading
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -145,6 +142,7 @@ from ansible_collections.tandem.serving.plugins.module_utils._manifest import (
     manifest_hash,
 )
 from ansible_collections.tandem.serving.plugins.module_utils._progress import ARGUMENTS, Progress
+from ansible_collections.tandem.serving.plugins.module_utils._rsync import PassingError, RsyncError, Run, Share, run
 from ansible_collections.tandem.serving.plugins.module_utils._snapshot import (
     Fetch,
     RetryError,
@@ -153,44 +151,20 @@ from ansible_collections.tandem.serving.plugins.module_utils._snapshot import (
     acting_as_owner,
 )
 
-Run = Callable[[list[str]], tuple[int, str, str]]
-
-# Exit codes of rsync after which another try, or another rail, may help: sockets, streams and time-outs.
-_PASSING = (10, 12, 30, 35)
-_REFUSED = 5
-
 
 def fetcher(params: dict[str, Any], snapshot: Snapshot, run: Run) -> Fetch:
     """A function that lets rsync append the rest of a blob to its partial file."""
     if not params["sources"]:
         raise SnapshotError(f"Files of {snapshot.repo} are missing, and there is no address to copy them from.")
-    turns = itertools.cycle(params["sources"])
-    lock = threading.Lock()
+    share = Share(params, run)
 
-    def fetch(file: File, partial: Path) -> None:
-        with lock:
-            address = next(turns)
-        folder = f"{params['user']}@{address}:{params['port']}/{params['share']}/{snapshot.folder.name}"
-        # Append compares nothing of what came before; the checksum of the whole file is taken at the end anyway.
-        words = [
-            "rsync",
-            "--append",
-            "--contimeout=10",
-            "--timeout=60",
-            f"rsync://{folder}/blobs/{file.oid}",
-            str(partial),
-        ]
-        code, _out, error = run(words)
-        if code == 0:
-            return
-        reason = error.strip().splitlines()[0] if error.strip() else f"rsync ended with {code}"
-        if "No space left on device" in error:
-            raise OSError(errno.ENOSPC, reason)
-        if code == _REFUSED:
-            raise SnapshotError(f"The daemon at {address}:{params['port']} refuses this host: {reason}.")
-        if code in _PASSING:
-            raise RetryError(f"{address}: {reason}")
-        raise SnapshotError(f"{file.path} of {snapshot.repo} cannot be copied from {address}: {reason} (rsync {code}).")
+    def fetch(file: File, target: Path) -> None:
+        try:
+            share.append(f"{snapshot.folder.name}/blobs/{file.oid}", target)
+        except PassingError as error:
+            raise RetryError(str(error)) from error
+        except RsyncError as error:
+            raise SnapshotError(f"{file.path} of {snapshot.repo} does not arrive: {error}") from error
 
     return fetch
 
@@ -243,7 +217,7 @@ def main() -> None:
             "cache_dir": {"type": "path", "required": True},
             "manifest": {"type": "list", "elements": "dict", "required": True},
             "sources": {"type": "list", "elements": "str", "default": []},
-            "port": {"type": "int", "default": 18730},
+            "port": {"type": "int", "default": 18731},
             "share": {"type": "str", "default": "weights"},
             "user": {"type": "str", "default": "tandem"},
             "password": {"type": "str", "no_log": True},
@@ -255,17 +229,11 @@ def main() -> None:
     )
     params = module.params
 
-    def run(words: list[str]) -> tuple[int, str, str]:
-        found: tuple[int, str, str] = module.run_command(
-            words, environ_update={"RSYNC_PASSWORD": params["password"] or ""}
-        )
-        return found
-
     module.get_bin_path("rsync", required=True)
     try:
         progress = Progress(params["progress_file"], phase="look")
         with acting_as_owner(Path(params["cache_dir"])):
-            result = sync(params, run, progress, module.check_mode)
+            result = sync(params, partial(run, password=params["password"]), progress, module.check_mode)
     except (SnapshotError, ManifestError) as error:
         module.fail_json(msg=str(error))
     except PermissionError as error:

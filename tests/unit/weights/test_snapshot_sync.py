@@ -9,12 +9,13 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.tandem.serving.plugins.module_utils import _snapshot
+from ansible_collections.tandem.serving.plugins.module_utils import _rsync, _snapshot
 from ansible_collections.tandem.serving.plugins.module_utils._manifest import File, manifest_hash, to_dicts
 from ansible_collections.tandem.serving.plugins.module_utils._progress import Progress
 from ansible_collections.tandem.serving.plugins.module_utils._snapshot import Snapshot, SnapshotError
@@ -107,13 +108,7 @@ def go(
         "verify": False,
     } | options
 
-    def run(words: list[str]) -> tuple[int, str, str]:
-        password = options.get("password", "right")
-        done = subprocess.run(
-            words, env=os.environ | {"RSYNC_PASSWORD": password}, capture_output=True, text=True, check=False
-        )
-        return done.returncode, done.stdout, done.stderr
-
+    run = partial(_rsync.run, password=options.get("password", "right"))
     return snapshot_sync.sync(params, run, Progress(None, "look"), check)
 
 
@@ -202,9 +197,9 @@ def test_a_wrong_source_is_refused_by_its_checksum(tmp_path: Path, files: list[F
     ("options", "message"),
     [
         ({"password": "wrong"}, r"The daemon at 127.0.0.1:\d+ refuses this host"),
-        ({"share": "other"}, r"(refuses this host|cannot be copied from 127.0.0.1)"),
+        ({"share": "other"}, r"does not arrive: The daemon at 127.0.0.1:\d+ refuses this host"),
         ({"sources": []}, "there is no address to copy them from"),
-        ({"port": 1}, r"does not arrive: 127.0.0.1: .* \(6 tries\)"),
+        ({"port": 1}, r"does not arrive: 127.0.0.1:1: .* \(6 tries\)"),
         ({"revision": "main"}, "Expected a revision of 40 hexadecimal digits, found 'main'"),
     ],
     ids=["password", "share", "no source", "no daemon", "revision"],
@@ -218,7 +213,9 @@ def test_failures_are_named(
 
 def test_a_file_that_the_head_lost_is_named(tmp_path: Path, files: list[File], daemon: Daemon) -> None:
     Snapshot(tmp_path / "head", REPO, REVISION).blob(files[0]).unlink()
-    with pytest.raises(SnapshotError, match=r"config.json of org/model cannot be copied from 127.0.0.1"):
+    with pytest.raises(
+        SnapshotError, match=r"config.json of org/model does not arrive: \S+ cannot be copied from 127.0.0.1"
+    ):
         go(tmp_path / "worker", files, daemon)
 
 
@@ -242,3 +239,8 @@ def test_a_full_disk_says_how_much_it_needs_and_the_next_run_goes_on(
         assert not go(disk / "worker", files, verify=True)["changed"]
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+def test_a_disk_is_a_source_too(tmp_path: Path, files: list[File]) -> None:
+    assert go(tmp_path / "disk", files, sources=[str(tmp_path / "head")])["bytes_fetched"] == 6 * MIB + 400
+    assert not go(tmp_path / "disk", files, verify=True)["changed"]
