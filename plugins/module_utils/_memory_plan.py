@@ -85,6 +85,14 @@ def longest(memory: Mapping[str, Any], pages: int, *, drafts: int, in_flight: in
     return low
 
 
+def _longest_of_all(memory: Mapping[str, Any], asked: Demand, pages: int, limit: int) -> int:
+    """The length of each when all sequences run: what is in flight they share."""
+    window = memory.get("window")
+    shared = math.ceil(asked.in_flight / window["page_tokens"]) if window else 0
+    each = max(pages - shared, 0) // max(asked.sequences, 1)
+    return longest(memory, each, drafts=asked.drafts, in_flight=0, limit=limit)
+
+
 def plan(recipe: Mapping[str, Any], total_gib: float, free_gib: float | None = None) -> dict[str, Any]:
     """Plan the memory of a rank.
 
@@ -164,7 +172,7 @@ def _pool(recipe: Mapping[str, Any], asked: Demand, kv_gib: float) -> dict[str, 
         "max_model_len": asked.max_model_len,
         "largest_max_model_len": longest(memory, usable, limit=limit, **sizes),
         # What each of max-num-seqs requests may hold when all of them run.
-        "largest_len_of_all": longest(memory, usable // max(asked.sequences, 1), limit=limit, **sizes),
+        "largest_len_of_all": _longest_of_all(memory, asked, usable, limit),
     }
 
 

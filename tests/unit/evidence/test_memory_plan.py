@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unit.recipe.recipes import DRAFTER, resolve
 
 from ansible_collections.tandem.serving.plugins.module_utils import _memory_plan
 from ansible_collections.tandem.serving.plugins.module_utils._memory_plan import GIB, longest, plan, request_pages
@@ -152,10 +153,27 @@ def test_advice_is_true() -> None:
     )["fits"]
 
 
-def test_all_sequences_share_the_pool() -> None:
+def test_all_sequences_share_the_pool_and_what_is_in_flight() -> None:
     found = plan(recipe(FLASH, 850_000, gib=14), SPARK)
-    pages = request_pages(FLASH, found["largest_len_of_all"], drafts=7, in_flight=2 * 7168)
-    assert 4 * pages <= found["pages"] - 1
+    pages = request_pages(FLASH, found["largest_len_of_all"], drafts=7, in_flight=0)
+    assert 4 * pages + 2 * 7168 / 64 <= found["pages"] - 1
+    assert found["largest_len_of_all"] == 43_008
+
+
+REAL = [
+    *(("glm53_flash_exl3", ranks, {"speculation": choice}, SPARK, 117.5) for ranks in (2, 3, 4) for choice in ("dflash", "mtp", "none")),
+    ("glm53_flash_tensorfold", 2, {}, SPARK, 117.5),
+    ("smollm2_local", 2, {}, 23.5, 4.0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "ranks", "choices", "total", "free"), REAL, ids=[str(case[:3]) for case in REAL])
+def test_the_recipes_fit_the_machines_they_are_for(
+    name: str, ranks: int, choices: dict[str, str], total: float, free: float
+) -> None:
+    found = plan(resolve(name, ranks, licences=(DRAFTER,), **choices), total, free)
+    assert (found["known"], found["fits"], found["advice"]) == (True, True, [])
+    assert found["max_concurrency"] > 1
 
 
 def test_without_constants_nothing_is_known() -> None:
