@@ -33,18 +33,17 @@ _EVIDENCE = 3
 
 # A line that holds none of these says nothing here, and of a long log that is most lines. They begin with what is rare in
 # prose, because the pattern is tried wherever a first character fits.
-_WORTH = any_of(
-    *(
-        "Error|ERROR|Exception|Errno|EADDR|EXL3|EngineCore e|KV |NCCL|NVIDIA|NVML|NVRM|NV_ERR|No |GiB|Available |"
-        "Access to|Auto-fit|Application|Automatically|Failed|Free |Fatal|Finished|Maximum|Memory|Main process|Model |"
-        "Segmentation|Setting att|Selected b|Sparse|SemLock|SIG|Start|LLM |Launching|Loading|Loaded|LIVE!|CUDA|"
-        "CRITICAL|CONSTRAINT|Cannot |Connection|Capturing|Compiling|Deactivated|DefaultCPU|DP |Dynamo|Worker proc|"
-        "Watchdog|Shutting|Waiting|Warming|Timed out|The client|Using max|Uvicorn|Unable|Unknown|RPC |Resolved|"
-        "Profiling|Pull|Illegal|Init|Xid|Bus error|Out of|OOM|Killed|Graph|] torch|] init |=tcp:|[tensorfold|[glm53|"
-        "[c10d|[Gloo|: error|: unsat|: segf|: vllm|) exceeds|::bad|xited |xit |xl3|=13|=killed|# |_blocks is|"
-        ", may waste|(core|:cache_config_info|_health:pool_tokens|SpecDecoding|non-def|Stopping|[shutdown"
-    ).split("|")
+_MARKS = (
+    "Error|ERROR|Exception|Errno|EADDR|EXL3|EngineCore e|KV |NCCL|NVIDIA|NVML|NVRM|NV_ERR|No |GiB|Available |"
+    "Access to|Auto-fit|Application|Automatically|Failed|Free |Fatal|Finished|Maximum|Memory|Main process|Model |"
+    "Segmentation|Setting att|Selected b|Sparse|SemLock|SIG|Start|LLM |Launching|Loading|Loaded|LIVE!|CUDA|"
+    "CRITICAL|CONSTRAINT|Cannot |Connection|Capturing|Compiling|Deactivated|DefaultCPU|DP |Dynamo|Worker proc|"
+    "Watchdog|Shutting|Waiting|Warming|Timed out|The client|Using max|Uvicorn|Unable|Unknown|RPC |Resolved|"
+    "Profiling|Pull|Illegal|Init|Xid|Bus error|Out of|OOM|Killed|Graph|] torch|] init |=tcp:|[tensorfold|[glm53|"
+    "[c10d|[Gloo|: error|: unsat|: segf|: vllm|) exceeds|::bad|xited |xit |xl3|=13|=killed|# |_blocks is|"
+    ", may waste|(core|:cache_config_info|_health:pool_tokens|SpecDecoding|non-def|Stopping|[shutdown"
 )
+_WORTH = any_of(*_MARKS.split("|"))
 # What most lines of a serving engine are: its access log, and its statistics. NCCL's have a reader of their own.
 _ACCESS = b'HTTP/1.1" '
 _STATISTICS = b" throughput: "
