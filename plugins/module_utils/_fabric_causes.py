@@ -138,7 +138,7 @@ FABRIC = {
     "wiring_unproven": Cause(
         "No port has heard another one, so that shared subnets stand in for cables.",
         "empty neighbour tables",
-        "Run the role without check mode: it lets every port say hello, and then sees the cables.",
+        "Turn IPv6 on for the fabric's interfaces (link-local is enough), or run lldpd on all hosts: the role then sees the cables.",
     ),
     "rail_without_address": Cause(
         "Two ends of a cable have no addresses in one subnet.",
@@ -179,6 +179,61 @@ FABRIC = {
         "Docker drops the packets that a machine of the ring should pass on.",
         "iptables: FORWARD policy DROP, no rule in DOCKER-USER",
         "Set fabric_configure to true, or on {host}: iptables -I DOCKER-USER -i {into} -o {out} -j ACCEPT, for both directions.",
+    ),
+    "route_not_on_rail": Cause(
+        "The kernel sends packets for the peer out of another interface.",
+        "ip route get: via another device",
+        "On {host} give {netdev} its address and subnet, and remove the other route to {address}.",
+    ),
+    "peer_unreachable": Cause(
+        "The peer does not answer on this rail.",
+        "100% packet loss",
+        "Check the cable {cable}, and that {peer} has {address} on {peer_netdev}: ip addr show {peer_netdev}.",
+    ),
+    "local_mtu": Cause(
+        "The own interface's MTU is too small.",
+        "ping: local error: message too long",
+        "Set the MTU of {netdev} on {host} to 9000, in the network configuration so that it stays.",
+    ),
+    "path_mtu": Cause(
+        "Large packets do not arrive: the other end, or a switch, has a smaller MTU.",
+        "a small ping passes, one of MTU - 28 does not",
+        "Set the MTU of {peer_netdev} on {peer} to 9000, and that of a switch between them to 9216 or more.",
+    ),
+    "packets_lost": Cause(
+        "Some packets are lost on the rail.",
+        "ping: 33% packet loss",
+        "Reseat or swap the cable {cable}, and look at ethtool -S {netdev}.",
+    ),
+    "errors_counted": Cause(
+        "An error counter went up while the rails were probed.",
+        "port_rcv_errors, link_downed and their like",
+        "Reseat or swap the cable of {netdev}; on a switch check PFC or ECN and the traffic class.",
+    ),
+    "clock_not_synchronised": Cause(
+        "The clock follows no time server.",
+        "timedatectl: NTPSynchronized=no",
+        "Start systemd-timesyncd or chrony; where the time server's route goes through docker0, pin it to the gateway.",
+    ),
+    "rdma_failed": Cause(
+        "RDMA does not work on a rail where IP does.",
+        "ib_write_bw prints no result: Failed to modify QP, or a timeout",
+        "Check the GID index of {hca} at both ends of {cable} (rdma_info shows the tables), and that no firewall drops UDP port 4791.",
+    ),
+    "bandwidth_low": Cause(
+        "RDMA is slower than the cable.",
+        "ib_write_bw below the threshold of the topology",
+        "Check speed and MTU at both ends of {cable}, the PCIe width of {hca}, and that nothing else uses it.",
+    ),
+    "nic_power_stuck": Cause(
+        "The NIC is stuck in a state in which it gives 13 Gb/s at a link of 200.",
+        "12.9 to 13.3 Gb/s on every half",
+        "Shut both machines of {cable} down and take them off the power for a minute; a reboot does not cure it.",
+    ),
+    "twin_flat": Cause(
+        "One of the two halves of the port carries nothing.",
+        "port_xmit_data of one half stays flat while the other's runs",
+        "Give {flat} its address in a subnet of its own at both ends of {cable}, and name both devices in NCCL_IB_HCA.",
     ),
     "fabric_interface_not_found": Cause(
         "No interface has an address in the fabric's subnet.",

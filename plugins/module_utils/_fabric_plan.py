@@ -17,7 +17,7 @@ Facts = Mapping[str, Any]
 class Rail(TypedDict):
     """One point-to-point subnet of a rank, or its port on a switch.
 
-    ``peer`` is the host at the other end, empty on a switch; ``peer_address`` its address there. ``hca``, ``twin`` and
+    ``peer`` is the host at the other end, empty on a switch; ``peer_address`` its address there, on a switch the next rank's. ``hca``, ``twin`` and
     ``gid_index`` are None without RDMA. ``address`` is what the interface shall have, ``present`` whether it has it.
     """
 

@@ -91,9 +91,10 @@ class Addresses:
 def rails(lane: Lane, subnet: str, addresses: Addresses) -> dict[str, Rail]:
     """The rail of each host on a lane, in ``subnet``."""
     made = {}
-    for end in lane.ends:
-        others = [other for other in lane.ends if other.host != end.host]
-        peer = others[0] if len(lane.ends) == 2 else None
+    for position, end in enumerate(lane.ends):
+        # On a switch the next one, so that every port is probed.
+        near = lane.ends[(position + 1) % len(lane.ends)]
+        peer = near if len(lane.ends) == 2 else None
         present = addresses.own(end, subnet)
         address = present or addresses.given(end, lane, subnet)
         port = end.half.port
@@ -108,7 +109,7 @@ def rails(lane: Lane, subnet: str, addresses: Addresses) -> dict[str, Rail]:
             subnet=subnet,
             peer=peer.host if peer else "",
             peer_netdev=peer.half.netdev["name"] if peer else "",
-            peer_address=(addresses.own(peer, subnet) or addresses.given(peer, lane, subnet)) if peer else "",
+            peer_address=addresses.own(near, subnet) or addresses.given(near, lane, subnet),
             speed=end.half.netdev["speed"],
             present=bool(present),
         )

@@ -77,3 +77,20 @@ def parse_route(text: str) -> dict[str, str]:
 def parse_default_routes(text: str) -> list[str]:
     """The output of ``ip -j route show default``: the interfaces in it."""
     return [row["dev"] for row in _rows(text) if "dev" in row]
+
+
+def parse_lldp(text: str) -> list[Neighbour]:
+    """The output of ``lldpcli -f json0 show neighbors``: ports that name themselves by their MAC address."""
+    try:
+        interfaces = [item for block in json.loads(text or "{}")["lldp"] for item in block["interface"]]
+    except (ValueError, KeyError, TypeError):
+        return []
+    found = []
+    for interface in interfaces:
+        for port in interface.get("port", []):
+            found += [
+                Neighbour(netdev=interface["name"], address="", mac=str(name["value"]).lower(), state="LLDP")
+                for name in port.get("id", [])
+                if name.get("type") == "mac"
+            ]
+    return found

@@ -80,15 +80,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tandem.serving.plugins.module_utils import _netlink, _rdma, _rdma_verdict
-
-
-def output(module: AnsibleModule, *words: str) -> str:
-    """What a program prints, or nothing where it is missing or fails."""
-    path = module.get_bin_path(words[0], opt_dirs=["/sbin", "/usr/sbin"])
-    if not path:
-        return ""
-    code, text, _error = module.run_command([path, *words[1:]])
-    return str(text) if code == 0 else ""
+from ansible_collections.tandem.serving.plugins.module_utils._fabric_run import output
 
 
 def ssh_address() -> str:
