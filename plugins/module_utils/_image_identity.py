@@ -26,10 +26,10 @@ def identity(inspected: Mapping[str, Any]) -> Identity:
     """The identity of an image from what ``docker image inspect`` says. Raises ValueError where that is not an image."""
     try:
         layers = list(inspected["RootFS"]["Layers"])
-        told = inspected["Config"]
+        told = dict(inspected["Config"])
         architecture = inspected["Architecture"]
     except (KeyError, TypeError) as error:
-        raise ValueError(f"expected what docker image inspect says of an image, found no {error} in it") from error
+        raise ValueError(f"expected what docker image inspect says of an image, with its layers: {error!r}") from error
     config = {
         "architecture": architecture,
         "os": inspected.get("Os", "linux"),
