@@ -86,6 +86,10 @@ rank:
   description: The rank that ended.
   returned: failure because of a rank
   type: int
+exit_status:
+  description: Exit status of the rank that ended.
+  returned: failure because of a rank
+  type: int
 """
 
 import json
@@ -181,6 +185,7 @@ def main() -> None:
             if silent[rank["rank"]] >= _SILENCES:
                 module.fail_json(msg=f"rank {rank['rank']} on {rank['host']} does not tell its state any more", **where)
             if state and state["active"] not in ("active", "activating"):
+                where["exit_status"] = int(state["exit_status"])
                 module.fail_json(
                     msg=f"rank {rank['rank']} on {rank['host']} ended after {seconds:.0f} s: "
                     f"{state['active']}, result {state['result']}, exit status {state['exit_status']}",
