@@ -1,0 +1,211 @@
+"""image_import against a real rsync daemon, configured by the role's own template, and killed at any moment."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pytest
+from unit.image import graph
+
+from ansible_collections.tandem.serving.plugins.module_utils import _image_layout
+from ansible_collections.tandem.serving.plugins.module_utils._image_store import GraphStore, Image
+
+ROOT = Path(__file__).parents[3]
+MIB = 1 << 20
+LAYERS = 6
+
+
+class Head:
+    """A host that offers an image of a few MiB. ``rate`` limits what it sends, in KiB a second."""
+
+    def __init__(self, root: Path, rate: int) -> None:
+        noise = random.Random(7)
+        inspected, _tars = graph.make(
+            root / "docker", [{f"file{number}": noise.randbytes(MIB)} for number in range(LAYERS)]
+        )
+        store = GraphStore(root / "docker", "overlay2")
+        self.image: Image = store.image(inspected)
+        self.out = root / "out"
+        (self.out / _image_layout.BLOBS).mkdir(parents=True)
+        self.files = _image_layout.small_files(self.image)
+        for name, data in self.files.items():
+            (self.out / name).write_bytes(data)
+        for layer in self.image["layers"]:
+            _image_layout.write_blob(layer, store.read(layer), self.out, lambda count: None)
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        template = (ROOT / "roles/share/templates/rsyncd.conf.j2").read_text()
+        text = jinja2.Template(template).render(
+            __share_address="127.0.0.1",
+            share_port=self.port,
+            share_name="image",
+            share_path=self.out,
+            share_hosts=["127.0.0.1"],
+            __share_user="tandem",
+            __share_folder=root,
+        )
+        if os.getuid() != 0:
+            text = (
+                "\n".join(line for line in text.splitlines() if not line.startswith(("uid", "gid")))
+                + "\nuse chroot = no\n"
+            )
+        (root / "rsyncd.conf").write_text(text)
+        (root / "secrets").write_text("tandem:secret\n")
+        (root / "secrets").chmod(0o600)
+        words = ["rsync", "--daemon", "--no-detach", f"--config={root}/rsyncd.conf", f"--bwlimit={rate}"]
+        self.daemon = subprocess.Popen(words)
+        for _ in range(100):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
+                    return
+            time.sleep(0.05)
+        raise RuntimeError("the rsync daemon does not listen")
+
+
+class Worker:
+    """A host whose Docker keeps the last archive it was given whole."""
+
+    def __init__(self, root: Path, head: Head) -> None:
+        self.root, self.head = root, head
+        self.spool = root / "in"
+        self.spool.mkdir()
+        (root / "bin").mkdir()
+        docker = root / "bin/docker"
+        docker.write_text(
+            f"#!/bin/sh\ncd {root}\n"
+            "case $1 in load) cat > loading && tar tf loading > /dev/null && mv loading loaded ;; esac\n"
+        )
+        docker.chmod(0o755)
+
+    def start(self, password: str = "secret", **more: Any) -> subprocess.Popen[str]:
+        arguments = {
+            "name": "localhost/tandem/test:1",
+            "path": str(self.spool),
+            "files": sorted(self.head.files),
+            "layers": self.head.image["layers"],
+            "sources": ["127.0.0.1"],
+            "port": self.head.port,
+            "password": password,
+            **more,
+        }
+        module = "ansible_collections.tandem.serving.plugins.modules.image_import"
+        process = subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-m", module],
+            env={
+                **os.environ,
+                "PATH": f"{self.root}/bin:{os.environ['PATH']}",
+                "PYTHONPATH": str(ROOT / "collections"),
+            },
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdin is not None
+        process.stdin.write(json.dumps({"ANSIBLE_MODULE_ARGS": arguments}))
+        process.stdin.close()
+        process.stdin = None
+        return process
+
+    def run(self, **more: Any) -> dict[str, Any]:
+        process = self.start(**more)
+        text, _ = process.communicate(timeout=120)
+        return dict(json.loads(text))
+
+    def loaded(self) -> dict[str, bytes]:
+        with tarfile.open(self.root / "loaded") as archive:
+            files = {member.name: archive.extractfile(member) for member in archive}
+            return {name: file.read() for name, file in files.items() if file}
+
+    def whole(self) -> dict[str, int]:
+        """The proven layers of the spool by name, with their inode, which changes when one is written anew."""
+        blobs = self.spool / _image_layout.BLOBS
+        layers = {Path(_image_layout.blob_path(layer["digest"])).name for layer in self.head.image["layers"]}
+        return {path.name: path.stat().st_ino for path in blobs.glob("*") if path.name in layers}
+
+
+@pytest.fixture
+def head(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Head]:
+    (tmp_path / "head").mkdir()
+    made = Head(tmp_path / "head", getattr(request, "param", 0))
+    yield made
+    made.daemon.kill()
+    made.daemon.wait()
+
+
+@pytest.fixture
+def worker(tmp_path: Path, head: Head) -> Worker:
+    (tmp_path / "worker").mkdir()
+    return Worker(tmp_path / "worker", head)
+
+
+def test_ship(head: Head, worker: Worker) -> None:
+    result = worker.run()
+    assert result["changed"]
+    assert result["bytes"] == sum(layer["size"] for layer in head.image["layers"])
+    sent = {path.relative_to(head.out).as_posix(): path.read_bytes() for path in head.out.rglob("*") if path.is_file()}
+    assert worker.loaded() == sent
+
+
+def test_ship_of_one_missing_layer(head: Head, worker: Worker) -> None:
+    result = worker.run(layers=head.image["layers"][-1:])
+    assert result["bytes"] == head.image["layers"][-1]["size"]
+    assert len(worker.loaded()) == len(head.files) + 1
+
+
+@pytest.mark.parametrize("head", [4096], indirect=True)
+def test_killed_at_any_moment(head: Head, worker: Worker) -> None:
+    moments = random.Random(11)
+    before: dict[str, int] = {}
+    for _ in range(20):
+        process = worker.start(streams=2)
+        time.sleep(moments.uniform(0.1, 0.6))
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        now = worker.whole()
+        assert before.items() <= now.items()
+        before = now
+    assert before
+    result = worker.run()
+    assert result["changed"] and "msg" not in result
+    assert before.items() <= worker.whole().items()
+    assert len(worker.loaded()) == len(head.files) + LAYERS
+
+
+def test_flipped_bit_in_a_cut_layer(head: Head, worker: Worker) -> None:
+    layer = head.image["layers"][2]
+    part = worker.spool / _image_layout.blob_path(layer["digest"])
+    part.parent.mkdir(parents=True)
+    part.with_suffix(".part").write_bytes(b"x" * 1000)
+    failed = worker.run()
+    assert f"layer {layer['digest']} arrived with the digest" in failed["msg"]
+    assert not (worker.root / "loaded").exists()
+    assert worker.run()["bytes"] < sum(layer["size"] for layer in head.image["layers"])
+    assert len(worker.loaded()) == len(head.files) + LAYERS
+
+
+def test_wrong_password(worker: Worker) -> None:
+    failed = worker.run(password="guessed")
+    assert "refuses this host: @ERROR: auth failed on module image" in failed["msg"]
+
+
+def test_no_daemon(head: Head, worker: Worker) -> None:
+    head.daemon.kill()
+    head.daemon.wait()
+    failed = worker.run()
+    assert "localhost/tandem/test:1 cannot be loaded: 127.0.0.1" in failed["msg"]
+    assert "Connection refused" in failed["msg"]
