@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -130,6 +131,10 @@ class Worker:
             files = {member.name: archive.extractfile(member) for member in archive}
             return {name: file.read() for name, file in files.items() if file}
 
+    def arrived(self) -> int:
+        """Bytes in the spool."""
+        return sum(path.stat().st_size for path in self.spool.rglob("*") if path.is_file())
+
     def whole(self) -> dict[str, int]:
         """The proven layers of the spool by name, with their inode, which changes when one is written anew."""
         blobs = self.spool / _image_layout.BLOBS
@@ -171,9 +176,11 @@ def test_killed_at_any_moment(head: Head, worker: Worker) -> None:
     moments = random.Random(11)
     before: dict[str, int] = {}
     for _ in range(20):
+        goal = worker.arrived() + moments.randrange(MIB // 2)
         process = worker.start(streams=2)
-        time.sleep(moments.uniform(0.1, 0.6))
-        if process.poll() is None:
+        while process.poll() is None and worker.arrived() < goal:
+            time.sleep(0.005)
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         now = worker.whole()
