@@ -17,8 +17,8 @@ Facts = Mapping[str, Any]
 class Rail(TypedDict):
     """One point-to-point subnet of a rank, or its port on a switch.
 
-    ``peer`` is the host at the other end, empty on a switch; ``peer_address`` its address there, on a switch the next rank's. ``hca``, ``twin`` and
-    ``gid_index`` are None without RDMA. ``address`` is what the interface shall have, ``present`` whether it has it.
+    ``peer`` is the host at the other end, empty on a switch; ``peer_address`` its address there, on a switch the next rank's.
+    ``hca``, ``twin`` and ``gid_index`` are None without RDMA. ``address`` is what the interface shall have, ``present`` whether it has it.
     """
 
     netdev: str
@@ -61,6 +61,7 @@ class Plan(TypedDict):
     loopback: str
     graph: str
     env: dict[str, str]
+    gbps: dict[str, float | None]
     checks: list[Check]
 
 
@@ -83,6 +84,7 @@ def empty(hosts: Iterable[str], topology: str, transport: str) -> dict[str, Plan
             loopback="",
             graph="",
             env={},
+            gbps={},
             checks=[],
         )
         for rank, name in enumerate(names)

@@ -311,7 +311,7 @@ def _give_transit(plans: dict[str, Plan], hosts: Mapping[str, Facts], options: O
                     "way across the ring",
                     "transit_missing",
                     f"{one['loopback']} on lo, and routes to the others",
-                    ", ".join(have),
+                    ", ".join(have) or "neither",
                     verdict="warn",
                 )
             )
