@@ -512,6 +512,19 @@ HOST = {
 
 SERVER = {
     "ok": _OK,
+    "different_configuration": Cause(
+        "The ranks run with different configurations.",
+        "hashes differ",
+        "Run site.yml with --tags start, so that all ranks get the same.",
+    ),
+    "different_image": Cause(
+        "The ranks run different images.",
+        "layers or configuration differ",
+        "Run site.yml with --tags image, then start again.",
+    ),
+    "different_weights": Cause(
+        "The ranks hold different weights.", "manifests differ", "Run site.yml with --tags sync, then start again."
+    ),
     "api_not_healthy": Cause(
         "The server does not answer its health check.", "GET /health is not 200", "Read the log of the head."
     ),
@@ -531,12 +544,12 @@ SERVER = {
     "ranks_do_not_talk": Cause(
         "No connection between the ranks was found.",
         "no line of the fabric address in /proc/net/tcp",
-        "Check VLLM_HOST_IP and the *_SOCKET_IFNAME variables of the rank.",
+        "Check VLLM_HOST_IP, NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME of the rank.",
     ),
     "ranks_talk_beside_the_fabric": Cause(
         "Ranks talk over a network that is not the fabric.",
         "connections to a management address of a peer",
-        "Check VLLM_HOST_IP and the *_SOCKET_IFNAME variables of the rank.",
+        "Check VLLM_HOST_IP, NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME of the rank.",
     ),
     "canary_request_failed": Cause(
         "The canary got no answer.",
@@ -577,12 +590,22 @@ SERVER = {
     ),
 }
 
+PINS = {
+    "ok": _OK,
+    "not_pinned": Cause(
+        "A revision, digest or licence could not be found out, so nothing is pinned to it.",
+        "the error of the hub or the registry",
+        "Do what the check says, then run playbooks/lock.yml again.",
+    ),
+}
+
 # Heading on the page of checks -> its causes. A code means the same wherever it stands.
 TOPICS: dict[str, dict[str, Cause]] = {
     "NCCL logs (`nccl_log_info`)": NCCL,
     "Bandwidth (`nccl_perf_info`)": PERFORMANCE,
     "Engine logs and KV pool (`engine_log_info`, `kv_pool_info`)": ENGINE,
     "Hosts (`host_info`)": HOST,
+    "Pins (`pin_info`)": PINS,
     "The running server (role `verify`)": SERVER,
 }
 

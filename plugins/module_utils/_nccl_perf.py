@@ -126,10 +126,10 @@ def _read_json(documents: list[Mapping[str, Any]], found: dict[str, Any]) -> Non
         info, results = document.get("test_info"), document.get("results")
         if isinstance(results, Mapping) and "BW_average" in results:
             found["tool"] = "perftest"
-            peak, average, rate = (float(results.get(name, 0)) for name in ("BW_peak", "BW_average", "MsgRate"))
-            size, iterations = int(results.get("MsgSize", 0)), int(results.get("n_iterations", 0))
+            length, times = int(results.get("MsgSize", 0)), int(results.get("n_iterations", 0))
+            peak, mean, rate = (float(results.get(name, 0)) for name in ("BW_peak", "BW_average", "MsgRate"))
             # The file does not name its unit: it is that of --report_gbits.
-            found["messages"].append(_message(size, iterations, peak, average, rate, 1.0))
+            found["messages"].append(_message(length, times, peak, mean, rate, 1.0))
         if isinstance(info, Mapping):
             for name in ("Device", "Mtu", "GID_index"):
                 if name in info:
