@@ -76,11 +76,7 @@ def render(name: str, out: Path) -> None:
         # A role's defaults give way to whatever an inventory says.
         defaults = Path(folder) / "defaults.yml"
         variables = yaml.safe_load((ROOT / "roles" / "rank" / "defaults" / "main.yml").read_text())
-        beside: dict[str, Any] = {"all": {"vars": variables}}
-        if not (inventory / "hosts.yml").exists():
-            count = {"two": 2, "three": 3, "four": 4}[case.inventory.split("_")[0]]
-            beside["ranks"] = {"hosts": {f"spark-{number}": {} for number in range(1, count + 1)}}
-        defaults.write_text(yaml.safe_dump(beside))
+        defaults.write_text(yaml.safe_dump({"all": {"vars": variables}}))
         inventories = [str(defaults), str(inventory)]
         extra = {
             "fabric_topology": case.topology,
