@@ -30,7 +30,8 @@ options:
   host:
     description:
       - Where things are on the host, as C(name) of the container, C(hf_home), C(etc), C(cache).
-      - C(env) is what this host alone adds, C(api_key) says whether the API has a key.
+      - C(env) is what this host alone adds, C(api_key) says whether the API has a key, C(gpu) is the UUID of the GPU where the recipe
+        names one.
     type: dict
     required: true
 """
