@@ -42,15 +42,12 @@ options:
       build: From the Dockerfile in the folder O(path).
       load: From the archive O(path).
   path:
-    description: Folder or archive on this host.
+    description: Folder or archive on this host. Needed to build and to load.
     type: path
   build_args:
     description: Build arguments.
     type: dict
     default: {}
-required_if:
-  - [source, build, [path]]
-  - [source, load, [path]]
 """
 
 EXAMPLES = r"""

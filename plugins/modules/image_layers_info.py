@@ -23,14 +23,12 @@ requirements:
   - ctr, where Docker uses the containerd image store
 options:
   image:
-    description: Name or Id of an image on this host, whose layers to describe.
+    description: Name or Id of an image on this host, whose layers to describe. Either this or O(layers).
     type: str
   layers:
     description: Layers as RV(layers) described them on another host, to look for on this one.
     type: list
     elements: dict
-mutually_exclusive:
-  - [image, layers]
 required_one_of:
   - [image, layers]
 """
