@@ -29,8 +29,6 @@ options:
     description: Layers as RV(layers) described them on another host, to look for on this one.
     type: list
     elements: dict
-required_one_of:
-  - [image, layers]
 """
 
 EXAMPLES = r"""
