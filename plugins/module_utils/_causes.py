@@ -51,6 +51,11 @@ NCCL = {
         "a glob pattern that matches nothing",
         "Look at NCCL_DEBUG_FILE of the rank: the path, the folder's mount into the container, and whether the rank ever started.",
     ),
+    "no_known_line": Cause(
+        "The file holds nothing that is known.",
+        "no line of NCCL, of an engine, of nccl-tests or perftest",
+        "Save the engine's log and the files of NCCL_DEBUG_FILE, and leave everything else out of the folder.",
+    ),
     "debug_level_too_low": Cause(
         "The log holds nothing about networks or communicators, and proves nothing.",
         "an empty file, or only the version line, as NCCL_DEBUG=WARN gives",

@@ -387,6 +387,7 @@ class _Reader:
     def on_version(self, process: Process, message: bytes) -> None:
         if found := _VERSION.match(message):
             self.version = process.version = found[1].decode()
+            self.note(process, "version")
 
     def on_comm(self, process: Process, message: bytes) -> None:
         found = _COMM.search(message)

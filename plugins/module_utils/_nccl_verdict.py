@@ -235,9 +235,8 @@ class _Reading:
     def _versions(self) -> Iterator[_Finding]:
         versions = {p.version: p for p in self.current if p.version and p.ranks}
         if len(versions) > 1 and len({rank for p in versions.values() for rank in p.ranks}) > 1:
-            lines = [mark for p in versions.values() for mark in list(p.evidence.values())[:1]]
-            if lines:
-                yield _Finding("nccl_version_mismatch", "fail", f"NCCL {' and '.join(sorted(versions))}", lines)
+            lines = [p.evidence["version"] for p in versions.values()]
+            yield _Finding("nccl_version_mismatch", "fail", f"NCCL {' and '.join(sorted(versions))}", lines)
 
     def _plugin(self) -> Iterator[_Finding]:
         """No network at all, so that no communicator was ever started."""

@@ -20,33 +20,29 @@ Hosts = Mapping[str, Sequence[Check]]
 _VERDICTS: tuple[Verdict, ...] = ("fail", "warn", "inconclusive", "pass")
 _WORDS: dict[Verdict, str] = {"pass": "ok", "inconclusive": "unproven", "warn": "warning", "fail": "FAILED"}
 _NARROWEST = 72
+_INDENT = 12
 
 
 def table(hosts: Hosts, title: str, about: Mapping[str, Any], width: int) -> str:
     """Text of at most ``width`` columns: one line of a check that passed, cause, evidence and remedy of any other."""
     width = max(width, _NARROWEST)
-    rows = [(host, check) for host, checks in hosts.items() for check in _sorted(checks)]
-    host_width = max([len(host) for host, _check in rows] + [4])
-    name_width = min(max([len(check["name"]) for _host, check in rows] + [5]), 28)
-    indent = host_width + 2
-    left = host_width + name_width + 2 + max(map(len, _WORDS.values())) + 4
     rule = "-" * width
+    longest = max([len(check["name"]) for checks in hosts.values() for check in checks] + [5])
+    name_width = min(longest, width // 3)
+    left = _INDENT + name_width + 2
     lines = [title, *_about(about, width), rule]
-    lines.append(f"{'host':<{host_width}}  {'check':<{name_width}}  {'verdict':<8}  found")
-    lines.append(rule)
-    last = ""
-    for host, check in rows:
-        shown = "" if host == last else host
-        last = host
-        name = _cut(check["name"], name_width)
-        found = wrap(check["found"], width - left) or [""]
-        if check["verdict"] == "pass":
-            found = [_cut(check["found"], width - left)]
-        lines.append(f"{shown:<{host_width}}  {name:<{name_width}}  {_WORDS[check['verdict']]:<8}  {found[0]}".rstrip())
-        lines += [" " * left + more for more in found[1:]]
-        if check["verdict"] != "pass":
-            lines += _details(check, indent, width)
-    return "\n".join([*lines, rule, f"{_headline(hosts)}"])
+    for host, checks in hosts.items():
+        lines.append(host)
+        for check in _sorted(checks):
+            found = wrap(check["found"], width - left) or [""]
+            if check["verdict"] == "pass":
+                found = [_cut(check["found"], width - left)]
+            word = _WORDS[check["verdict"]]
+            lines.append(f"  {word:<{_INDENT - 2}}{_cut(check['name'], name_width):<{name_width}}  {found[0]}".rstrip())
+            lines += [" " * left + more for more in found[1:]]
+            if check["verdict"] != "pass":
+                lines += _details(check, width)
+    return "\n".join([*lines, rule, _headline(hosts)])
 
 
 def document(hosts: Hosts, title: str, about: Mapping[str, Any]) -> dict[str, Any]:
@@ -109,7 +105,7 @@ def _row(check: Check) -> str:
     return f"<details{opened}><summary>{summary}</summary><dl>{body}</dl></details>"
 
 
-def _details(check: Check, indent: int, width: int) -> list[str]:
+def _details(check: Check, width: int) -> list[str]:
     """Lines under a check that did not pass."""
     parts = [
         ("cause", [check["cause"]]),
@@ -122,8 +118,8 @@ def _details(check: Check, indent: int, width: int) -> list[str]:
         label = f"{name}:"
         for text in filter(None, texts):
             # A path is kept in one piece, so that it can be copied.
-            for piece in wrap(text, width - indent - 12, break_long_words=False, break_on_hyphens=False):
-                lines.append(" " * indent + f"  {label:<10}{piece}")
+            for piece in wrap(text, width - _INDENT - 10, break_long_words=False, break_on_hyphens=False):
+                lines.append(" " * _INDENT + f"{label:<10}{piece}")
                 label = ""
     return lines
 
@@ -135,7 +131,7 @@ def _about(about: Mapping[str, Any], width: int) -> Iterable[str]:
 def _headline(hosts: Hosts) -> str:
     counts = _counts(hosts)
     said = [f"{counts[verdict]} {_WORDS[verdict].lower()}" for verdict in _VERDICTS if counts[verdict]]
-    return f"{sum(counts.values())} checks on {len(hosts)} host{'' if len(hosts) == 1 else 's'}: {', '.join(said) or 'none made'}"
+    return f"{sum(counts.values())} checks: {', '.join(said) or 'none made'}"
 
 
 def _counts(hosts: Hosts) -> Counter[str]:

@@ -1,0 +1,88 @@
+# Copyright: Tandem contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Judge a folder of saved logs: what is in it is found out by what the files say, not by their names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ansible_collections.tandem.serving.plugins.module_utils import (
+    _engine_log,
+    _engine_verdict,
+    _log_source,
+    _nccl_log,
+    _nccl_perf,
+    _nccl_verdict,
+)
+from ansible_collections.tandem.serving.plugins.module_utils._causes import remedy
+from ansible_collections.tandem.serving.plugins.module_utils._check import Check, check
+
+# What nccl-tests and perftest print is short.
+_LONGEST_TABLE = 1 << 20
+
+
+def diagnose(folder: Path, platform: str | None = None) -> dict[str, list[Check]]:
+    """Checks by file, named relative to ``folder``; what the NCCL logs of all ranks say together stands under their common name.
+
+    The folder should hold the logs of one server. `LogError` when it cannot be read or is empty.
+    """
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    if not files:
+        raise _log_source.LogError(f"No file in {folder}: point diagnose_logs at a folder with logs.")
+    found: dict[str, list[Check]] = {}
+    nccl = {path: log for path in files if (log := _nccl_log.read(_source(path, folder))).processes or log.version}
+    if nccl:
+        name = "all ranks" if len(nccl) > 1 else str(next(iter(nccl)).relative_to(folder))
+        found[name] = _nccl_verdict.judge(list(nccl.values()), platform)["checks"]
+    for path in files:
+        name = str(path.relative_to(folder))
+        measured = _performance(path, name, platform)
+        known = path in nccl or bool(measured)
+        checks = [*measured, *_engine(path, folder, platform, known)]
+        if not checks and not known:
+            checks = [_unknown(name)]
+        if checks:
+            found.setdefault(name, []).extend(checks)
+    return found
+
+
+def _source(path: Path, folder: Path) -> _log_source.Source:
+    return _log_source.from_file(str(path))._replace(name=str(path.relative_to(folder)))
+
+
+def _engine(path: Path, folder: Path, platform: str | None, known: bool) -> list[Check]:
+    """Of an engine's log, how the start went and what its KV pool holds. A ``known`` file need not be one."""
+    log = _engine_log.read(_source(path, folder))
+    checks = [*_engine_verdict.judge([log]).checks, *_engine_verdict.judge_pool([log], platform=platform).checks]
+    proven: dict[tuple[str, str], Check] = {}
+    for item in checks:
+        silent = item["cause"] in ("no_engine_line", "no_kv_pool_line") or (known and item["verdict"] == "inconclusive")
+        if not silent:
+            # A start that failed for want of memory is said once.
+            proven.setdefault((item["cause"], item["name"] if item["verdict"] == "pass" else ""), item)
+    return list(proven.values())
+
+
+def _performance(path: Path, name: str, platform: str | None) -> list[Check]:
+    with path.open("rb") as file:
+        found = _nccl_perf.read(file.read(_LONGEST_TABLE).decode(errors="replace"))
+    if not found["tool"]:
+        return []
+    return _nccl_perf.judge(
+        found, platform or _nccl_perf.guess_platform(found), _nccl_perf.guess_topology(found), source=name
+    )
+
+
+def _unknown(name: str) -> Check:
+    cause = "no_known_line"
+    evidence = [f"{name}: nothing that is known"]
+    return check(
+        "log",
+        "inconclusive",
+        "lines of NCCL, an engine, nccl-tests or perftest",
+        "none",
+        cause=cause,
+        evidence=evidence,
+        remedy=remedy(cause),
+    )
