@@ -13,8 +13,8 @@ version_added: 0.1.0
 author:
   - Tandem contributors (@tandem-serving)
 description:
-  - Lets each interface say hello to all on its link, over IPv6 and to the IPv4 addresses that are given, and returns whom the kernel has
-    heard of. With lldpd, also whom that has heard of.
+  - Lets each interface say hello to all on its link, over IPv6 and to the IPv4 addresses that are given, and returns who answers. With
+    lldpd, also whom that has heard of.
   - Run it on all hosts at the same time.
 extends_documentation_fragment:
   - tandem.serving.attributes
@@ -85,6 +85,19 @@ def greet(module: AnsibleModule) -> None:
                 output(module, "ping", "-n", "-c", "1", "-W", "1", "-I", netdev, peer)
 
 
+def heard(module: AnsibleModule) -> list[_netlink.Neighbour]:
+    """Neighbours that answer: the kernel remembers for long what was once at the other end of a cable."""
+    found: dict[tuple[str, str], _netlink.Neighbour] = {}
+    for item in _netlink.parse_neighbours(output(module, "ip", "-j", "neigh")):
+        if item["netdev"] not in module.params["netdevs"] or (item["netdev"], item["mac"]) in found:
+            continue
+        scope = f"%{item['netdev']}" if item["address"].startswith("fe80:") else ""
+        words = ["-n", "-c", "1", "-W", "1", "-I", item["netdev"], f"{item['address']}{scope}"]
+        if output(module, "ping", *words):
+            found[item["netdev"], item["mac"]] = item
+    return list(found.values())
+
+
 def forwarding(module: AnsibleModule) -> dict[str, Any]:
     """Whether packets are passed on."""
     rules = output(module, "iptables", "-S", "FORWARD")
@@ -117,7 +130,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     greet(module)
-    neighbours = _netlink.parse_neighbours(output(module, "ip", "-j", "neigh"))
+    neighbours = heard(module)
     neighbours += _netlink.parse_lldp(output(module, "lldpcli", "-f", "json0", "show", "neighbors"))
     module.exit_json(
         changed=False,
