@@ -11,9 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from safetensors.torch import load_file, save_file
-
 import tiny
+from safetensors.torch import load_file, save_file
 
 HERE = Path(__file__).parent
 EAGER = {"enforce_eager": True, "dtype": "float32"}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import sys
+import traceback
 
 PROMPTS = [[5, 17, 301, 44, 9, 260, 33, 78], [400, 12, 12, 7]]
 OPTIONS = {"max_model_len": 256, "max_num_seqs": 4, "skip_tokenizer_init": True, "disable_log_stats": True}
@@ -37,6 +38,7 @@ def main() -> None:
         try:
             print("RESULT " + json.dumps(run(job["model"], job.get("options", {}))), flush=True)
         except Exception as error:
+            traceback.print_exc()
             print("FAILED " + json.dumps(f"{type(error).__name__}: {error}"), flush=True)
         gc.collect()
         cleanup_dist_env_and_memory()

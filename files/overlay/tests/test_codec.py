@@ -4,7 +4,6 @@ from __future__ import annotations
 import pytest
 import torch
 from tandem_overlay import codec, reference
-
 from tiny import random_matrix
 
 BITS = (1, 1.5, 2, 2.5, 3, 3.5, 4, 5, 6, 7, 8)

@@ -6,6 +6,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+import tiny
 import torch
 from tandem_overlay import dense, reference
 from tandem_overlay.codec import dequantise
@@ -13,8 +14,6 @@ from tandem_overlay.experts import Experts
 from tandem_overlay.kernels import SIGNATURES, Kernels, signature
 from tandem_overlay.packed import Packed
 from tandem_overlay.shard import Cut
-
-import tiny
 
 COOP = (
     "exl3_moe_coop(arg0: torch.Tensor, arg1: typing.SupportsInt, arg2: Optional[torch.Tensor], "
@@ -44,7 +43,6 @@ def test_arity_of_the_pinned_release() -> None:
         "exl3_moe_max_concurrency": 1,
         "exl3_gemm": 10,
         "reconstruct": 5,
-        "reconstruct_had_slice": 8,
         "had_r_128": 5,
     }
 

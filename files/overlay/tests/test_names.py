@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 
 import pytest
+import tiny
 import torch
 from tandem_overlay.config import Exl3Spec, tensor_names
 from tandem_overlay.contract import Names, expert_modules
@@ -14,8 +15,6 @@ from tandem_overlay.errors import ConfigError, TensorError
 from tandem_overlay.packed import Packed, require_all
 from tandem_overlay.settings import Settings
 from tandem_overlay.shard import Cut
-
-import tiny
 
 GOOD = {"quant_method": "exl3", "bits": 4, "codebook": "mcg", "scope": "routed experts only"}
 
@@ -135,7 +134,9 @@ def test_what_never_arrived_is_named(matrix: dict[str, torch.Tensor]) -> None:
     for leaf in ("trellis", "suh", "svh", "mcg"):
         stack.load(0, leaf, matrix[leaf])
     stack.load(1, "trellis", matrix["trellis"])
-    with pytest.raises(TensorError, match=r"m: 3 of 8 EXL3 tensors were never loaded: m\.1\.mcg, m\.1\.suh, m\.1\.svh\."):
+    with pytest.raises(
+        TensorError, match=r"m: 3 of 8 EXL3 tensors were never loaded: m\.1\.mcg, m\.1\.suh, m\.1\.svh\."
+    ):
         require_all("m", [stack])
 
 

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from tandem_overlay import reference
 from tandem_overlay.errors import ShardError
 from tandem_overlay.shard import Cut, span
-
 from tiny import random_matrix
 
 

@@ -108,7 +108,9 @@ def make(
             matrix = random_matrix(n_in, n_out, bits, random, scale(module) * n_in**-0.5 / spread)
             packed |= {f"{module}.{leaf}": tensor for leaf, tensor in matrix.items()}
             if name != "3inst":
-                packed[f"{module}.{name}"] = torch.tensor(-877912083 if name == "mcg" else -2082680531, dtype=torch.int32)
+                packed[f"{module}.{name}"] = torch.tensor(
+                    -877912083 if name == "mcg" else -2082680531, dtype=torch.int32
+                )
             plain[f"{module}.weight"] = dequantise(*matrix.values(), name).T.contiguous().bfloat16()
         else:
             weight = (torch.randn(n_out, n_in, generator=random) * scale(module) * n_in**-0.5).bfloat16()

@@ -12,8 +12,9 @@ from . import reference
 from .codec import bits_of
 from .kernels import kernels
 
-GEMM_ROWS = 64
+GEMM_ROWS = 32
 """Rows up to which the packed kernel is used; above, decoding the matrix once and multiplying is cheaper."""
+_DECODED = ("reconstruct", "had_r_128")
 
 
 def multiply(x: Tensor, matrix: reference.Matrix, codebook: str) -> Tensor:
@@ -26,18 +27,23 @@ def multiply(x: Tensor, matrix: reference.Matrix, codebook: str) -> Tensor:
         out = torch.empty((len(x), len(svh)), dtype=torch.float32, device=x.device)
         usable.exl3_gemm(half, trellis, out, suh, torch.empty_like(half), svh, -1, mcg, mul1, 0)
         return out
-    if usable and usable.has("reconstruct_had_slice"):
-        weight = torch.empty((len(suh), len(svh)), dtype=torch.float16, device=x.device)
-        usable.reconstruct_had_slice(weight, trellis, suh, svh, bits_of(trellis), mcg, mul1, 0)
-        return (x.half() @ weight).float()
+    if usable and usable.has(*_DECODED):
+        # The decoded tiles are exact in fp16; with the scales and rotations folded in they would be rounded once more.
+        half, inner = x.half().contiguous(), x.new_empty((len(suh), len(svh)), dtype=torch.float16)
+        rotated = torch.empty_like(half)
+        usable.had_r_128(half, rotated, suh, None, 1.0)
+        usable.reconstruct(inner, trellis, bits_of(trellis), mcg, mul1)
+        out = torch.mm(rotated, inner, out_dtype=torch.float32)
+        usable.had_r_128(out, out, None, svh, 1.0)
+        return out
     return reference.linear(x, matrix, codebook)
 
 
 def tier() -> str:
     """The path that `multiply` takes on this machine."""
-    if kernels().has("exl3_gemm", "reconstruct_had_slice"):
+    if kernels().has("exl3_gemm", *_DECODED):
         return "exl3_gemm"
-    return "reconstruct" if kernels().has("reconstruct_had_slice") else "reference"
+    return "reconstruct" if kernels().has(*_DECODED) else "reference"
 
 
 def _exl3_linear(x: Tensor, trellis: Tensor, suh: Tensor, svh: Tensor, codebook: str) -> Tensor:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """The routed experts of one layer, behind one call, whichever kernels there are.
 
-    coop       exl3_moe_coop, one launch for up to 8 tokens, no sorting
-    fused      exl3_moe, tokens sorted by expert; it skips an expert with more rows than its scratch without a word
-    overflow   such experts, counted on the host and computed one by one by reconstruction; during graph capture, where
-               nothing can be counted, the tokens go through `fused` in pieces that cannot overflow
-    reference  plain PyTorch
+coop       exl3_moe_coop, one launch for up to 8 tokens, no sorting
+fused      exl3_moe, tokens sorted by expert; it skips an expert with more rows than its scratch without a word
+overflow   such experts, counted on the host and computed one by one by reconstruction; during graph capture, where
+           nothing can be counted, the tokens go through `fused` in pieces that cannot overflow
+reference  plain PyTorch
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from .settings import Settings
 
 COOP_TOKENS = 8
 _COOP_SLOTS = 256
+_COOP_PIECES = 128
 _SILU = 0
 
 
@@ -58,8 +59,7 @@ def _coop_scratch(device: torch.device, hidden: int, inner: int, tokens: int, to
 def _fused_scratch(device: torch.device, hidden: int, inner: int, rows: int) -> tuple[Tensor, ...]:
     groups = kernels().exl3_moe_max_concurrency(device.index or 0)
     return tuple(
-        torch.empty(groups, rows, width, dtype=torch.float16, device=device)
-        for width in (hidden, hidden, inner, inner)
+        torch.empty(groups, rows, width, dtype=torch.float16, device=device) for width in (hidden, hidden, inner, inner)
     )
 
 
@@ -98,8 +98,8 @@ class Experts:
         self.fused = on_gpu and usable.has(*wanted) and self.codebook != "3inst"
         if on_gpu and not self.fused:
             self.degraded.append(usable.why_not(*wanted) or "exl3_moe has no 3inst codebook")
-        if on_gpu and not usable.has("reconstruct_had_slice"):
-            self.degraded.append(usable.why_not("reconstruct_had_slice"))
+        if on_gpu and dense.tier() == "reference":
+            self.degraded.append(usable.why_not("reconstruct", "had_r_128"))
 
     def describe(self) -> str:
         """The tiers, for the log."""
@@ -130,7 +130,7 @@ class Experts:
             return self._coop(half, ids, weights).to(x.dtype, copy=True)
         if self.fused and (tokens <= self.settings.rows or not capturing):
             return self._fused(half, ids, weights).to(x.dtype)
-        if not self.fused and not capturing and tokens > 8 * self.coop_tokens:
+        if not self.fused and not capturing and tokens > _COOP_PIECES * self.coop_tokens:
             return self._one_by_one(half, ids, weights).to(x.dtype)
         piece, run = (self.settings.rows, self._fused) if self.fused else (self.coop_tokens, self._coop)
         pieces = [t.split(piece) for t in (half, ids, weights)]

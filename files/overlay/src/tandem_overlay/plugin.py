@@ -14,10 +14,16 @@ def register() -> None:
     so what may fail is imported here."""
     from vllm.logger import init_logger
     from vllm.model_executor.layers.quantization import register_quantization_config
+    from vllm.platforms import current_platform
 
+    from . import ablated
     from .quantization import Exl3Config
-    from .settings import Settings
 
-    Settings.read()
     register_quantization_config("exl3")(Exl3Config)
-    init_logger("vllm.tandem_overlay").info("tandem_overlay %s: quantization exl3 registered", __version__)
+    ablated.register()
+    logger = init_logger("vllm.tandem_overlay")
+    logger.info("tandem_overlay %s: quantization exl3 registered", __version__)
+    if current_platform.is_cuda() and current_platform.is_device_capability_family(120):
+        from . import nope
+
+        logger.info("%s", nope.register())

@@ -28,9 +28,15 @@ from .experts import Experts
 from .packed import Packed, require_all
 from .settings import Settings
 from .shard import Cut
+from .speculation import Draft
 
 logger = init_logger("vllm.tandem_overlay.exl3")
-_PLACEHOLDERS = {"trellis": torch.int16, "suh": torch.float16, "svh": torch.float16, **dict.fromkeys(MARKERS, torch.int32)}
+_PLACEHOLDERS = {
+    "trellis": torch.int16,
+    "suh": torch.float16,
+    "svh": torch.float16,
+    **dict.fromkeys(MARKERS, torch.int32),
+}
 _QKV = {"q": 0, "k": 1, "v": 2}
 
 
@@ -42,6 +48,7 @@ class Exl3Config(QuantizationConfig):
         self.spec = spec
         self.settings = Settings.read()
         self.names: Names | None = None
+        self._confirmed = False
 
     @classmethod
     def get_name(cls) -> str:
@@ -79,6 +86,7 @@ class Exl3Config(QuantizationConfig):
         return self.names
 
     def get_quant_method(self, layer: nn.Module, prefix: str) -> Any:
+        self._confirm_speculation()
         if isinstance(layer, RoutedExperts):
             modules = expert_modules(_without(prefix, ".routed_experts"), layer.moe_config.num_experts)
             return self._if_packed(modules, lambda codebook: Exl3ExpertsMethod(layer, modules, codebook, self.settings))
@@ -91,6 +99,12 @@ class Exl3Config(QuantizationConfig):
                 return UnquantizedLinearMethod()
             return method
         return None
+
+    def _confirm_speculation(self) -> None:
+        """Once, when the first layer is made: everything is configured then, and nothing loaded."""
+        if not self._confirmed and (draft := Draft.of(get_current_vllm_config())):
+            _log_once(draft.check())
+        self._confirmed = True
 
     def _if_packed(self, modules: list[str], make: Any) -> Any:
         names = self._names()
@@ -163,7 +177,9 @@ class Exl3LinearMethod(LinearMethodBase):
             held = layer.shard_indices
             columns = (held.org_vocab_start_index, held.org_vocab_end_index)
             if columns[0] % BLOCK or columns[1] % BLOCK:
-                raise ShardError(f"The language model head: the vocabulary is cut at {columns}, EXL3 only at multiples of {BLOCK}.")
+                raise ShardError(
+                    f"The language model head: the vocabulary is cut at {columns}, EXL3 only at multiples of {BLOCK}."
+                )
             return Cut(n_in, layer.org_vocab_size, (0, n_in), columns)
         rank, world = layer.tp_rank, layer.tp_size
         if world == 1:
@@ -255,14 +271,13 @@ class Exl3ExpertsMethod(FusedMoEMethodBase):
         limit = float(getattr(layer, "swiglu_limit", None) or 0.0)
         self.experts = Experts(*stacks, self.moe.experts_per_token, limit, self.settings)
         gate, up, down = stacks
-        if self.experts.gate.trellis.is_cuda and not (self.experts.coop or self.experts.fused):
-            if not get_current_vllm_config().model_config.enforce_eager:
-                raise ConfigError(
-                    f"{layer.layer_name}: no EXL3 kernel for the routed experts is usable "
-                    f"({'; '.join(self.experts.degraded)}), and what is left cannot run in CUDA graphs. Install "
-                    "exllamav3_ext, or serve with --enforce-eager."
-                )
-        effective = "reference" if not (self.experts.coop or self.experts.fused) else "fused"
+        kernel = self.experts.coop or self.experts.fused
+        if gate.trellis.is_cuda and not kernel and not get_current_vllm_config().model_config.enforce_eager:
+            raise ConfigError(
+                f"{layer.layer_name}: no EXL3 kernel for the routed experts is usable ({'; '.join(self.experts.degraded)}), "
+                "and what is left cannot run in CUDA graphs. Install exllamav3_ext, or serve with --enforce-eager."
+            )
+        effective = "fused" if kernel else "reference"
         _log_once(
             f"EXL3 experts: configured_tier={'fused' if gate.trellis.is_cuda else 'reference'} "
             f"effective_tier={effective} {self.experts.describe()} bits={gate.bits:g}/{up.bits:g}/{down.bits:g} "

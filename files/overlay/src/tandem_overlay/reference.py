@@ -48,9 +48,7 @@ def experts(
             continue
         token, slot = torch.where(ids == expert)
         rows = x[token]
-        hidden = activate(
-            linear(rows, gate[expert], codebook, dtype), linear(rows, up[expert], codebook, dtype), limit
-        )
+        hidden = activate(linear(rows, gate[expert], codebook, dtype), linear(rows, up[expert], codebook, dtype), limit)
         part = linear(hidden, down[expert], codebook, dtype) * weights[token, slot].to(dtype)[:, None]
         out.index_add_(0, token, part)
     return out

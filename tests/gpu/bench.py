@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: MIT
+"""Times of each tier at the model's shapes, by graph replay with cold weights: each call of a graph routes anew."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from common import DEVICE, MODEL, experts, routing, stack
+from tandem_overlay import dense
+from tandem_overlay.experts import Experts, _coop_scratch
+from tandem_overlay.kernels import kernels
+
+TOKENS = (1, 2, 4, 8, 32, 256, 1024)
+HIDDEN, INNER, TOP_K, COUNT = MODEL["hidden"], MODEL["inner"], MODEL["top_k"], MODEL["count"]
+
+
+def microseconds(calls: list[Callable[[], object]], graph: bool = True, repeats: int = 9) -> float:
+    """Median over `repeats` of the time of one call, all calls in a row."""
+    for call in calls[:3]:
+        call()
+    torch.cuda.synchronize()
+    run = lambda: [call() for call in calls]  # noqa: E731
+    if graph:
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            run()
+        run = captured.replay
+    times = []
+    for _ in range(repeats):
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        run()
+        end.record()
+        end.synchronize()
+        times.append(1000 * start.elapsed_time(end) / len(calls))
+    return sorted(times)[repeats // 2]
+
+
+def inputs(tokens: int, calls: int, dtype: torch.dtype = torch.bfloat16) -> list[tuple[torch.Tensor, ...]]:
+    return [(torch.randn(tokens, HIDDEN, device=DEVICE, dtype=dtype), *routing(tokens)) for _ in range(calls)]
+
+
+def coop_directly(layer: Experts, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> None:
+    s = _coop_scratch(DEVICE, HIDDEN, INNER, layer.coop_tokens, TOP_K)
+    kernels().exl3_moe_coop(
+        x, ids, weights, -1, -1, HIDDEN, *layer.tables, None, None, None, 4, 4, 4, *layer._marks, 0, layer.limit, True,
+        *s.rotated, *s.hidden, s.active, s.down, s.counters, s.out, None, None,
+    )  # fmt: skip
+
+
+def bf16(
+    weights13: torch.Tensor, weights2: torch.Tensor, x: torch.Tensor, ids: torch.Tensor, w: torch.Tensor
+) -> torch.Tensor:
+    """Grouped matrix products over tokens sorted by expert: what a bf16 checkpoint would cost."""
+    flat, order = torch.sort(ids.flatten(), stable=True)
+    ends = torch.searchsorted(flat, torch.arange(COUNT, device=DEVICE), right=True).int()
+    token = order // TOP_K
+    gate, up = torch._grouped_mm(x[token], weights13, offs=ends).chunk(2, -1)
+    part = torch._grouped_mm(torch.nn.functional.silu(gate) * up, weights2, offs=ends)
+    out = torch.zeros_like(x, dtype=torch.float32)
+    return out.index_add_(0, token, part * w.flatten()[order, None]).bfloat16()
+
+
+def moe(name: str) -> list[dict[str, object]]:
+    before = torch.cuda.memory_allocated()
+    layer = experts(4, name)
+    memory = torch.cuda.memory_allocated() - before
+    rows = []
+    for tokens in TOKENS:
+        calls = 24 if tokens <= 32 else 6
+        data = inputs(tokens, calls)
+        half = [(x.half(), ids, w.half()) for x, ids, w in data]
+        row: dict[str, object] = {"codebook": name, "tokens": tokens}
+        row["layer"] = microseconds([lambda d=d: layer(*d) for d in data], graph=tokens <= layer.settings.rows)
+        if tokens <= layer.coop_tokens:
+            row["coop"] = microseconds([lambda d=d: coop_directly(layer, *d) for d in half])
+            casts = [lambda d=d: coop_directly(layer, d[0].half(), d[1], d[2].half()) for d in data]
+            row["coop_casts"] = microseconds(casts)
+        if tokens <= layer.settings.rows:
+            row["fused"] = microseconds([lambda d=d: layer._fused(*d) for d in half])
+        else:
+            row["fused_eager"] = microseconds([lambda d=d: layer._fused(*d) for d in half], graph=False)
+        if tokens >= 32:
+            row["one_by_one"] = microseconds(
+                [lambda d=d: layer._one_by_one(*d) for d in half[:2]], graph=False, repeats=3
+            )
+        rows.append(row)
+        print(row, flush=True)
+    rows.append({"codebook": name, "memory_mib": memory / 2**20, "bf16_mib": COUNT * 3 * HIDDEN * INNER * 2 / 2**20})
+    return rows
+
+
+def grouped() -> list[dict[str, object]]:
+    w13 = torch.randn(COUNT, HIDDEN, 2 * INNER, device=DEVICE, dtype=torch.bfloat16) / HIDDEN**0.5
+    w2 = torch.randn(COUNT, INNER, HIDDEN, device=DEVICE, dtype=torch.bfloat16) / INNER**0.5
+    rows = []
+    for tokens in TOKENS:
+        data = inputs(tokens, 24 if tokens <= 32 else 6)
+        rows.append({"bf16": microseconds([lambda d=d: bf16(w13, w2, *d) for d in data]), "tokens": tokens})
+        print(rows[-1], flush=True)
+    return rows
+
+
+def linear() -> list[dict[str, object]]:
+    """The packed kernel against reconstruction, to place GEMM_ROWS."""
+    found = []
+    for n_in, n_out in ((4096, 2048), (8192, 4096)):
+        packed = stack(12, n_in, n_out, 4, "mcg")
+        for rows in (1, 8, 16, 32, 64, 96, 128, 256):
+            x = torch.randn(rows, n_in, device=DEVICE, dtype=torch.bfloat16)
+            row: dict[str, object] = {"shape": f"{n_in}x{n_out}", "rows": rows}
+            for kind, limit in (("gemm", 10**9), ("reconstruct", 0)):
+                dense.GEMM_ROWS = limit
+                row[kind] = microseconds([lambda x=x, m=m: dense.exl3_linear(x, *m, "mcg") for m in packed.matrices])
+            found.append(row)
+            print(row, flush=True)
+    return found
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    results: dict[str, object] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+    only = sys.argv[1:]
+    for name, run in (
+        ("mcg", lambda: moe("mcg")),
+        ("mul1", lambda: moe("mul1")),
+        ("bf16", grouped),
+        ("linear", linear),
+    ):
+        if only and name not in only:
+            continue
+        try:
+            results[name] = run()
+        except Exception as error:
+            results[name] = repr(error)
+            print(name, repr(error), flush=True)
+        torch.cuda.empty_cache()
+        if out := os.environ.get("OUT"):
+            Path(out, "bench.json").write_text(json.dumps(results, indent=1))
+
+
+if __name__ == "__main__":
+    main()
