@@ -252,7 +252,6 @@ class Snapshot:
             return sum(file.size if file.oid in finished else _size(self.partial(file)) for file in todo)
 
         def bring(file: File) -> None:
-            progress.next_item(file.path)
             self._bring(file, fetch)
             finished.add(file.oid)
 
@@ -261,7 +260,8 @@ class Snapshot:
         waiting = [pool.submit(bring, file) for file in todo]
         while True:
             ended, left = wait(waiting, timeout=0.5, return_when=FIRST_EXCEPTION)
-            progress.set(done=measure())
+            current = next((file.path for file in todo if file.oid not in finished), "")
+            progress.set(done=measure(), item=len(finished), current=current)
             if not left or any(future.exception() for future in ended):
                 break
         # After a failure what runs may end, and nothing new begins: the next run goes on from there.

@@ -65,7 +65,7 @@ options:
     description: User that the daemon knows.
     type: str
     default: tandem
-  password:
+  secret:
     description: Password of that user.
     type: str
   streams:
@@ -88,7 +88,7 @@ EXAMPLES = r"""
     cache_dir: /var/lib/tandem/huggingface/hub
     manifest: "{{ hostvars['spark1'].downloaded.manifest }}"
     sources: [192.0.2.1, 198.51.100.1]
-    password: "{{ one_run_secret }}"
+    secret: "{{ one_run_secret }}"
   become: true
 """
 
@@ -220,7 +220,7 @@ def main() -> None:
             "port": {"type": "int", "default": 18731},
             "share": {"type": "str", "default": "weights"},
             "user": {"type": "str", "default": "tandem"},
-            "password": {"type": "str", "no_log": True},
+            "secret": {"type": "str", "no_log": True},
             "streams": {"type": "int", "default": 4},
             "verify": {"type": "bool", "default": False},
             **ARGUMENTS,
@@ -233,7 +233,7 @@ def main() -> None:
     try:
         progress = Progress(params["progress_file"], phase="look")
         with acting_as_owner(Path(params["cache_dir"])):
-            result = sync(params, partial(run, password=params["password"]), progress, module.check_mode)
+            result = sync(params, partial(run, password=params["secret"]), progress, module.check_mode)
     except (SnapshotError, ManifestError) as error:
         module.fail_json(msg=str(error))
     except PermissionError as error:

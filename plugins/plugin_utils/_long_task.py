@@ -39,10 +39,11 @@ _OUT_OF_REACH = 600
 # What one look asks of the host: the job's note, its result so far, its state, and whether the process of that state lives.
 _LOOK = r"""
 note={note}; state={state}
-cat "$note" 2>/dev/null || echo null; echo
+show() {{ if [ -s "$1" ]; then cat "$1"; else echo null; fi; echo; }}
+show "$note"
 results=$(sed -n 's/.*"results_file": "\([^"]*\)".*/\1/p' "$note" 2>/dev/null)
-cat "$results" 2>/dev/null || echo null; echo
-cat "$state" 2>/dev/null || echo null; echo
+show "$results"
+show "$state"
 pid=$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' "$state" 2>/dev/null)
 if [ -z "$pid" ] || kill -0 "$pid" 2>/dev/null; then echo true; else echo false; fi
 """
@@ -92,7 +93,7 @@ class LongTask(ActionBase):
         )
 
     def _start(self, arguments: dict[str, Any], key: str, variables: dict[str, Any]) -> None:
-        self._shell(f"mkdir -p {shlex.quote(FOLDER)}; rm -f {shlex.quote(self._state)}")
+        self._shell(f"mkdir -p {shlex.quote(posixpath.dirname(self._state))}; rm -f {shlex.quote(self._state)}")
         self._task.async_val = _DAY
         try:
             started = self._run_module({**arguments, "progress_file": self._state}, variables)
