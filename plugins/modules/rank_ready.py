@@ -109,8 +109,8 @@ _SILENCES = 5
 _SECONDS = 10
 
 
-def ask(module: AnsibleModule, rank: dict[str, Any], control: dict[str, Any]) -> dict[str, Any] | None:
-    """State of a rank as rank_ctl tells it, or None when it cannot be asked."""
+def ask(module: AnsibleModule, rank: dict[str, Any], control: dict[str, Any]) -> dict[str, Any]:
+    """State of a rank as rank_ctl tells it, or the ``error`` of asking."""
     words = [*control["program"], "state"]
     if rank["rank"]:
         options = [
@@ -122,12 +122,14 @@ def ask(module: AnsibleModule, rank: dict[str, Any], control: dict[str, Any]) ->
         ]
         words = ["ssh", "-i", control["key"], *(word for option in options for word in ("-o", option))]
         words += [f"{control['user']}@{rank['address']}", "state"]
-    code, out, _error = module.run_command(words)
+    code, out, error = module.run_command(words)
     try:
         state = json.loads(out)
     except ValueError:
-        return None
-    return state if code == 0 and isinstance(state, dict) else None
+        state = None
+    if code or not isinstance(state, dict):
+        return {"error": error.strip() or f"exit status {code}"}
+    return state
 
 
 def serves(url: str, model: str) -> bool:
@@ -181,10 +183,12 @@ def main() -> None:
         for rank in params["ranks"]:
             where = {"rank": rank["rank"], "host": rank["host"], "ready": False, "seconds": seconds}
             state = ask(module, rank, params["control"])
-            silent[rank["rank"]] = 0 if state else silent.get(rank["rank"], 0) + 1
+            silent[rank["rank"]] = silent.get(rank["rank"], 0) + 1 if "error" in state else 0
             if silent[rank["rank"]] >= _SILENCES:
-                module.fail_json(msg=f"rank {rank['rank']} on {rank['host']} does not tell its state any more", **where)
-            if state and state["active"] not in ("active", "activating"):
+                module.fail_json(
+                    msg=f"rank {rank['rank']} on {rank['host']} does not tell its state: {state['error']}", **where
+                )
+            if "error" not in state and state["active"] not in ("active", "activating"):
                 where["exit_status"] = int(state["exit_status"])
                 module.fail_json(
                     msg=f"rank {rank['rank']} on {rank['host']} ended after {seconds:.0f} s: "
