@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import subprocess
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.tandem.serving.plugins.module_utils._image_store import Image, Layer, StoreError, digest_of
 
@@ -103,21 +103,9 @@ def fetch_blob(layer: Layer, root: Path, append: Callable[[str, Path], None]) ->
     return name
 
 
-def load(docker: str, root: Path, names: Iterable[str]) -> None:
-    """Give files of a layout to C(docker load), each as soon as I(names) tells it."""
-    words = [docker, "load", "--quiet"]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
-        assert process.stdin is not None and process.stdout is not None
-        try:
-            with process.stdin as pipe, tarfile.open(fileobj=pipe, mode="w|", bufsize=1 << 20) as archive:
-                archive.copybufsize = 1 << 20  # type: ignore[attr-defined]
-                for name in names:
-                    archive.add(root / name, name, recursive=False)
-        except BrokenPipeError:
-            pass  # Docker has given up; it says why below.
-        except BaseException:
-            process.kill()
-            raise
-        said = process.stdout.read().decode(errors="replace").strip()
-    if process.returncode:
-        raise LoadError(said)
+def stream(root: Path, names: Iterable[str], out: Any) -> None:
+    """Write files of a layout as the tar that Docker loads, each as soon as I(names) tells it."""
+    with tarfile.open(fileobj=out, mode="w|", bufsize=1 << 20) as archive:
+        archive.copybufsize = 1 << 20  # type: ignore[attr-defined]
+        for name in names:
+            archive.add(root / name, name, recursive=False)

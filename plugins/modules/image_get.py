@@ -48,6 +48,14 @@ options:
     description: Build arguments.
     type: dict
     default: {}
+  username:
+    description: User of the registry, where it limits those who are not known. Nothing is kept on the host.
+    type: str
+    default: ""
+  password:
+    description: Password or token of that user.
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -60,20 +68,35 @@ EXAMPLES = r"""
 
 RETURN = r"""# """
 
+from pathlib import Path
+from typing import Any
+
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tandem.serving.plugins.module_utils._image_output import follow
+from ansible_collections.tandem.serving.plugins.module_utils import _docker_api
+from ansible_collections.tandem.serving.plugins.module_utils._image_output import follow, watch
 from ansible_collections.tandem.serving.plugins.module_utils._progress import ARGUMENTS, Progress
 
 
-def words(docker: str, name: str, source: str, path: str | None, build_args: dict[str, str]) -> list[str]:
-    """The command that gets the image."""
-    if source == "pull":
-        return [docker, "pull", name]
-    if source == "load":
-        return [docker, "load", "--input", str(path)]
-    given = [word for key, value in sorted(build_args.items()) for word in ("--build-arg", f"{key}={value}")]
-    return [docker, "buildx", "build", "--progress=plain", "--load", "--tag", name, *given, str(path)]
+def build(docker: str, params: dict[str, Any], progress: Progress) -> list[str]:
+    """Build, and tell what went wrong."""
+    given = [word for key, value in sorted(params["build_args"].items()) for word in ("--build-arg", f"{key}={value}")]
+    command = [docker, "buildx", "build", "--progress=plain", "--load", "--tag", params["name"], *given, params["path"]]
+    code, last = follow(command, progress)
+    return [f"docker buildx build ended with {code}. The last it said:", *last] if code else []
+
+
+def load(path: Path, progress: Progress) -> list[str]:
+    """Load an archive, and tell what Docker found in it."""
+    progress.set(phase="read", total=path.stat().st_size)
+
+    def write(body: _docker_api.Body) -> None:
+        with path.open("rb") as archive:
+            while data := archive.read(1 << 20):
+                body.write(data)
+                progress.add(len(data))
+
+    return watch(_docker_api.load(write), progress)
 
 
 def main() -> None:
@@ -84,6 +107,8 @@ def main() -> None:
             "source": {"type": "str", "required": True, "choices": ["pull", "build", "load"]},
             "path": {"type": "path"},
             "build_args": {"type": "dict", "default": {}},
+            "username": {"type": "str", "default": ""},
+            "password": {"type": "str", "default": "", "no_log": True},
             **ARGUMENTS,
         },
         required_if=[("source", "build", ["path"]), ("source", "load", ["path"])],
@@ -100,13 +125,18 @@ def main() -> None:
     if module.check_mode:
         module.exit_json(changed=True)
     progress = Progress(params["progress_file"], source)
-    command = words(docker, name, source, params["path"], params["build_args"])
-    code, last = follow(command, progress)
-    if code:
-        module.fail_json(msg=f"{name}: {source} failed with {code}. The last it said:\n" + "\n".join(last))
+    said: list[str] = []
+    try:
+        if source == "pull":
+            watch(_docker_api.pull(name, params["username"], params["password"]), progress)
+        elif source == "load":
+            said = load(Path(params["path"]), progress)
+        else:
+            said = build(docker, params, progress)
+    except (_docker_api.DockerError, OSError) as error:
+        module.fail_json(msg=f"{name}: {source} failed. {error}")
     if not held():
-        said = "; ".join(last)
-        module.fail_json(msg=f"{name}: expected an image of this name after {source}, found none. Docker said: {said}")
+        module.fail_json(msg="\n".join([f"{name}: expected an image of this name after {source}, found none.", *said]))
     module.exit_json(changed=True)
 
 

@@ -14,7 +14,7 @@ author:
   - Tandem contributors (@tandem-serving)
 description:
   - Fetches what M(tandem.serving.image_export) wrote on another host, from the daemon that the role P(tandem.serving.share#role)
-    starts there, several layers at once, and gives it to C(docker load) as it arrives.
+    starts there, several layers at once, and gives it to Docker as it arrives.
   - A layer that was cut off goes on where it stopped. Each is held against its digest before it is used.
   - The image gets its name after it was loaded, since Docker's containerd store shows an image whose load failed as if it were whole.
   - It loads each time it runs. Compare the identity of the image before.
@@ -102,7 +102,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tandem.serving.plugins.module_utils import _image_layout, _rsync
+from ansible_collections.tandem.serving.plugins.module_utils import _docker_api, _image_layout, _rsync
+from ansible_collections.tandem.serving.plugins.module_utils._image_output import watch
 from ansible_collections.tandem.serving.plugins.module_utils._image_store import Layer
 from ansible_collections.tandem.serving.plugins.module_utils._progress import ARGUMENTS, Progress
 
@@ -119,11 +120,11 @@ def fetched(params: dict[str, Any], share: _rsync.Share, progress: Progress) -> 
     (root / _image_layout.BLOBS).mkdir(parents=True, exist_ok=True)
     ended = threading.Event()
 
-    def watch() -> None:
+    def look() -> None:
         while not ended.wait(0.5):
             progress.set(done=on_disk(root, layers))
 
-    threading.Thread(target=watch, daemon=True).start()
+    threading.Thread(target=look, daemon=True).start()
     pool = ThreadPoolExecutor(params["streams"])
     try:
         for name in params["files"]:
@@ -136,7 +137,6 @@ def fetched(params: dict[str, Any], share: _rsync.Share, progress: Progress) -> 
     finally:
         ended.set()
         pool.shutdown(cancel_futures=True)
-    progress.set(phase="unpack", done=0, total=0)
 
 
 def main() -> None:
@@ -167,9 +167,10 @@ def main() -> None:
     already = on_disk(Path(params["path"]), params["layers"])
     share = _rsync.Share(params, lambda words: _rsync.run(words, params["password"]))
     try:
-        _image_layout.load(docker, Path(params["path"]), fetched(params, share, progress))
+        names = fetched(params, share, progress)
+        watch(_docker_api.load(lambda body: _image_layout.stream(Path(params["path"]), names, body)), progress)
         module.run_command([docker, "image", "tag", _image_layout.LOADING, params["name"]], check_rc=True)
-    except (_image_layout.LoadError, _rsync.RsyncError, OSError) as error:
+    except (_docker_api.DockerError, _image_layout.LoadError, _rsync.RsyncError, OSError) as error:
         module.fail_json(msg=f"{params['name']} cannot be loaded: {error}")
     finally:
         module.run_command([docker, "image", "rm", _image_layout.LOADING])

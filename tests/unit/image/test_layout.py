@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
 import tarfile
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -97,41 +97,13 @@ def test_a_wrong_layer_is_removed_and_mended(image: Image, spool: Path) -> None:
     assert digest_of(path.read_bytes()) == layer["digest"]
 
 
-@pytest.fixture
-def docker(tmp_path: Path) -> str:
-    """A stand-in for Docker's client that keeps what it is given, and refuses an archive with a file named bad."""
-    program = tmp_path / "docker"
-    program.write_text(
-        f"#!/bin/sh\ncat > {tmp_path}/loaded.tar\n"
-        f'if tar tf {tmp_path}/loaded.tar | grep -q bad; then echo "no space left on device"; exit 1; fi\n'
-    )
-    program.chmod(0o755)
-    return str(program)
-
-
-def test_load_gives_what_was_named(tmp_path: Path, spool: Path, docker: str) -> None:
+def test_stream_gives_what_was_named(spool: Path) -> None:
     for name in ("manifest.json", "blobs/sha256/aa", "blobs/sha256/left-over"):
         (spool / name).write_text(name)
-    _image_layout.load(docker, spool, ["manifest.json", "blobs/sha256/aa"])
-    with tarfile.open(tmp_path / "loaded.tar") as archive:
+    out = io.BytesIO()
+    _image_layout.stream(spool, ["manifest.json", "blobs/sha256/aa"], out)
+    with tarfile.open(fileobj=io.BytesIO(out.getvalue())) as archive:
         assert archive.getnames() == ["manifest.json", "blobs/sha256/aa"]
-
-
-def test_load_says_what_docker_says(spool: Path, docker: str) -> None:
-    (spool / "bad").write_text("")
-    with pytest.raises(LoadError, match="no space left on device"):
-        _image_layout.load(docker, spool, ["bad"])
-
-
-def test_load_ends_docker_when_a_layer_does_not_come(tmp_path: Path, spool: Path, docker: str) -> None:
-    (spool / "manifest.json").write_text("")
-
-    def names() -> Iterator[str]:
-        yield "manifest.json"
-        raise LoadError("the cable was pulled")
-
-    with pytest.raises(LoadError, match="the cable was pulled"):
-        _image_layout.load(docker, spool, names())
 
 
 def test_layers_keep_their_order(image: Image) -> None:

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import jinja2
 import pytest
 from unit.image import graph
+from unit.image.engine import Engine, running
 
 from ansible_collections.tandem.serving.plugins.module_utils import _image_layout
 from ansible_collections.tandem.serving.plugins.module_utils._image_store import GraphStore, Image
@@ -77,19 +77,16 @@ class Head:
 
 
 class Worker:
-    """A host whose Docker keeps the last archive it was given whole."""
+    """A host with a stand-in for Docker."""
 
-    def __init__(self, root: Path, head: Head) -> None:
-        self.root, self.head = root, head
+    def __init__(self, root: Path, head: Head, engine: Engine) -> None:
+        self.root, self.head, self.engine = root, head, engine
         self.spool = root / "in"
         self.spool.mkdir()
         (root / "bin").mkdir()
-        docker = root / "bin/docker"
-        docker.write_text(
-            f"#!/bin/sh\ncd {root}\n"
-            "case $1 in load) cat > loading && tar tf loading > /dev/null && mv loading loaded ;; esac\n"
-        )
-        docker.chmod(0o755)
+        # The client tags.
+        (root / "bin/docker").write_text("#!/bin/sh\n")
+        (root / "bin/docker").chmod(0o755)
 
     def start(self, password: str = "secret", **more: Any) -> subprocess.Popen[str]:
         arguments = {
@@ -107,6 +104,7 @@ class Worker:
             [sys.executable, "-W", "ignore", "-m", module],
             env={
                 **os.environ,
+                "DOCKER_HOST": self.engine.host,
                 "PATH": f"{self.root}/bin:{os.environ['PATH']}",
                 "PYTHONPATH": str(ROOT / "collections"),
             },
@@ -125,11 +123,6 @@ class Worker:
         process = self.start(**more)
         text, _ = process.communicate(timeout=120)
         return dict(json.loads(text))
-
-    def loaded(self) -> dict[str, bytes]:
-        with tarfile.open(self.root / "loaded") as archive:
-            files = {member.name: archive.extractfile(member) for member in archive}
-            return {name: file.read() for name, file in files.items() if file}
 
     def arrived(self) -> int:
         """Bytes in the spool."""
@@ -152,9 +145,10 @@ def head(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Head]:
 
 
 @pytest.fixture
-def worker(tmp_path: Path, head: Head) -> Worker:
+def worker(tmp_path: Path, head: Head) -> Iterator[Worker]:
     (tmp_path / "worker").mkdir()
-    return Worker(tmp_path / "worker", head)
+    with running() as engine:
+        yield Worker(tmp_path / "worker", head, engine)
 
 
 def test_ship(head: Head, worker: Worker) -> None:
@@ -162,13 +156,13 @@ def test_ship(head: Head, worker: Worker) -> None:
     assert result["changed"]
     assert result["bytes"] == sum(layer["size"] for layer in head.image["layers"])
     sent = {path.relative_to(head.out).as_posix(): path.read_bytes() for path in head.out.rglob("*") if path.is_file()}
-    assert worker.loaded() == sent
+    assert worker.engine.loaded == sent
 
 
 def test_ship_of_one_missing_layer(head: Head, worker: Worker) -> None:
     result = worker.run(layers=head.image["layers"][-1:])
     assert result["bytes"] == head.image["layers"][-1]["size"]
-    assert len(worker.loaded()) == len(head.files) + 1
+    assert len(worker.engine.loaded) == len(head.files) + 1
 
 
 @pytest.mark.parametrize("head", [4096], indirect=True)
@@ -190,7 +184,7 @@ def test_killed_at_any_moment(head: Head, worker: Worker) -> None:
     result = worker.run()
     assert result["changed"] and "msg" not in result
     assert before.items() <= worker.whole().items()
-    assert len(worker.loaded()) == len(head.files) + LAYERS
+    assert len(worker.engine.loaded) == len(head.files) + LAYERS
 
 
 def test_flipped_bit_in_a_cut_layer(head: Head, worker: Worker) -> None:
@@ -200,9 +194,9 @@ def test_flipped_bit_in_a_cut_layer(head: Head, worker: Worker) -> None:
     part.with_suffix(".part").write_bytes(b"x" * 1000)
     failed = worker.run()
     assert f"layer {layer['digest']} arrived with the digest" in failed["msg"]
-    assert not (worker.root / "loaded").exists()
+    assert worker.engine.loaded == {}
     assert worker.run()["bytes"] < sum(layer["size"] for layer in head.image["layers"])
-    assert len(worker.loaded()) == len(head.files) + LAYERS
+    assert len(worker.engine.loaded) == len(head.files) + LAYERS
 
 
 def test_wrong_password(worker: Worker) -> None:
@@ -216,3 +210,10 @@ def test_no_daemon(head: Head, worker: Worker) -> None:
     failed = worker.run()
     assert "localhost/tandem/test:1 cannot be loaded: 127.0.0.1" in failed["msg"]
     assert "Connection refused" in failed["msg"]
+
+
+def test_what_docker_says(worker: Worker) -> None:
+    worker.engine.answer = (200, [{"error": "no space left on device"}])
+    assert worker.run()["msg"] == "localhost/tandem/test:1 cannot be loaded: Docker says: no space left on device"
+    worker.engine.answer = (200, [])
+    assert worker.run()["bytes"] == 0
