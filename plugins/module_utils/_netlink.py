@@ -42,8 +42,8 @@ def parse_addresses(text: str) -> dict[str, list[Address]]:
         row["ifname"]: [
             Address(
                 address=item["local"],
-                prefixlen=int(item["prefixlen"]),
-                family=item["family"],
+                prefixlen=int(item.get("prefixlen", 0)),
+                family=item.get("family", ""),
                 scope=item.get("scope", "global"),
             )
             for item in row.get("addr_info", [])

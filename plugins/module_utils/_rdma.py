@@ -109,7 +109,7 @@ def text(path: Path) -> str:
 def number(path: Path) -> int | None:
     """The same as a number. The kernel writes -1 for a speed that it does not know."""
     value = text(path)
-    return int(value) if value.isdigit() else None
+    return int(value) if value.isdecimal() else None
 
 
 def _target(path: Path) -> str:
@@ -138,9 +138,13 @@ def active_mtu(netdev_mtu: int) -> int:
     return next((size for size in _IB_MTUS if size <= netdev_mtu - _ROCE_HEADERS), 0)
 
 
+def _numbered(folder: Path) -> list[Path]:
+    return sorted((path for path in folder.glob("*") if path.name.isdecimal()), key=lambda path: int(path.name))
+
+
 def _gids(port: Path) -> list[Gid]:
     found = []
-    for file in sorted(port.glob("gids/*"), key=lambda file: int(file.name)):
+    for file in _numbered(port / "gids"):
         gid = text(file)
         address = address_of(gid)
         if not address:
@@ -207,7 +211,7 @@ def read_devices(root: Path, netdevs: Iterable[Netdev]) -> list[Device]:
     devices = []
     for folder in sorted(root.glob("sys/class/infiniband/*")):
         ports = []
-        for port in sorted(folder.glob("ports/*"), key=lambda path: int(path.name)):
+        for port in _numbered(folder / "ports"):
             gids = _gids(port)
             name = _netdev_of(folder, port, gids)
             netdev = known.get(name)
@@ -228,7 +232,6 @@ def read_devices(root: Path, netdevs: Iterable[Netdev]) -> list[Device]:
                     cage=_cage(root, name),
                 )
             )
-        width = text(folder / "device" / "current_link_width")
         devices.append(
             Device(
                 name=folder.name,
@@ -238,7 +241,7 @@ def read_devices(root: Path, netdevs: Iterable[Netdev]) -> list[Device]:
                 guid=text(folder / "node_guid"),
                 system_guid=text(folder / "sys_image_guid"),
                 pci=_pci(folder / "device"),
-                pcie_width=int(width) if width.isdigit() else 0,
+                pcie_width=number(folder / "device" / "current_link_width") or 0,
                 pcie_speed=text(folder / "device" / "current_link_speed"),
                 ports=ports,
             )
