@@ -19,14 +19,15 @@ from typing import Any, NamedTuple
 from ansible_collections.tandem.serving.plugins.module_utils._log_source import Source
 
 # Bounds that keep memory flat on logs that are not what they seem.
-_MOST_PROCESSES = 512
-_MOST_KEYS = 2048
+_MOST_PROCESSES = 128
+_MOST_KEYS = 512
+_LONGEST_KEY = 512
 _LONGEST_TEXT = 1024
 
 _ANSI = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
 # Every line is signed "host:pid:tid [device]".
-_HEAD = re.compile(rb"([^\s:]+):(\d+):\d+ \[-?\d+\]$")
+_HEAD = re.compile(rb"([^\s:]+):(\d+):\d+ \[(-?\d+)\]$")
 _SIGNATURE = re.compile(rb"([^\s:]+):(\d+):\d+ \[-?\d+\](?: \S+:\d+(?: \([^)]*\))?)? NCCL (?:INFO|WARN) ")
 _REPEATED = re.compile(rb"\[repeated (\d+)x across cluster\]")
 _VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")
@@ -91,6 +92,8 @@ class Process:
 
     host: str
     pid: int
+    # CUDA device of its first line. Helper threads sign with another.
+    device: str
     source: str
     first: int
     last: int = 0
@@ -116,6 +119,7 @@ class Process:
     oob: str | None = None
     bootstrap: tuple[str, str, Mark] | None = None
     rings: bool = False
+    tried_rdma: bool = False
     overrides: dict[int, int] = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     gids: dict[str, Any] = field(default_factory=dict)
@@ -171,7 +175,7 @@ class _Reader:
         self.number = 0
         self.line = b""
         self.version: str | None = None
-        self.nobody = Process("", 0, source.name, 0)
+        self.nobody = Process("", 0, "", source.name, 0)
         self.processes: list[Process] = []
         self.latest: dict[tuple[bytes, bytes], Process] = {}
         self.by_prefix: dict[bytes, Process] = {}
@@ -179,6 +183,7 @@ class _Reader:
             b"Channel": self.on_channel,
             b"NET/IB": self.on_ib,
             b"NET/IB:": self.on_ib,
+            b"NET/Socket": self.on_socket,
             b"Using": self.on_using,
             b"Bootstrap": self.on_bootstrap,
             b"Bootstrap:": self.on_bootstrap,
@@ -230,7 +235,9 @@ class _Reader:
         """Any line but one of level INFO."""
         if (at := line.find(b" NCCL WARN ")) >= 0:
             self.on_warning(line, at)
-        elif line.find(b"collective operation timeout") >= 0:  # PyTorch's watchdog
+        elif (
+            line.find(b"collective operation timeout") >= 0 or line.find(b"Timeout at NCCL work") >= 0
+        ):  # PyTorch's watchdog
             self.mark(self.nobody, "watchdog_timeout", line, "collective_timeout")
         elif line.find(b"Unable to find address for") >= 0:  # Gloo
             self.mark(self.nobody, "no_socket_address", line, "socket_ifname_has_no_address")
@@ -269,11 +276,13 @@ class _Reader:
             handler = self.on_comm
         elif word.startswith(b"NCCL_"):
             handler = self.on_setting
+        elif word.startswith(b"NET/IB"):
+            handler = self.on_ib
         elif word.startswith(b"NET/"):
             handler = self.on_gpu_direct
         else:
             handler = self.on_nothing
-        if len(self.handlers) < _MOST_KEYS:
+        if len(self.handlers) < _MOST_KEYS and len(word) < _LONGEST_KEY:
             self.handlers[word] = handler
         return handler
 
@@ -289,17 +298,18 @@ class _Reader:
         if process is None:
             found = _HEAD.search(_ANSI.sub(b"", head))
             key = (found[1], found[2]) if found else (b"", b"")
-            process = self.latest.get(key) or self.begin(key)
+            process = self.latest.get(key) or self.begin(key, found[3].decode() if found else "")
         if len(self.by_prefix) >= _MOST_KEYS:
             self.by_prefix.clear()
-        self.by_prefix[head] = self.by_prefix[prefix] = process
+        if len(prefix) < _LONGEST_KEY:
+            self.by_prefix[head] = self.by_prefix[prefix] = process
         process.last = self.number
         return process
 
-    def begin(self, key: tuple[bytes, bytes]) -> Process:
+    def begin(self, key: tuple[bytes, bytes], device: str) -> Process:
         if not key[1]:
             return self.nobody
-        process = Process(_text(key[0]), int(key[1][:18]), self.source.name, self.number, self.number)
+        process = Process(_text(key[0]), int(key[1][:18]), device, self.source.name, self.number, self.number)
         self.processes.append(process)
         self.latest[key] = process
         if len(self.processes) > _MOST_PROCESSES:
@@ -331,10 +341,11 @@ class _Reader:
         seen = process.channel_lines.get(key)
         if seen is not None:
             seen.count += 1
-        elif b" via " in key and len(process.channel_lines) < _MOST_KEYS:
+        elif b" via " in key and len(process.channel_lines) < _MOST_KEYS and len(key) < _LONGEST_KEY:
             process.channel_lines[key] = self.make("channel", self.line)
 
     def on_ib(self, process: Process, message: bytes) -> None:
+        process.tried_rdma = True
         if b" : Using" in message:
             for index, name in _HCA.findall(message.partition(b"; OOB ")[0]):
                 names = _hcas(name)
@@ -359,6 +370,10 @@ class _Reader:
         else:
             self.on_gpu_direct(process, message)
 
+    def on_socket(self, process: Process, message: bytes) -> None:
+        if b" : Using" in message:
+            self.note(process, "socket")
+
     def on_gpu_direct(self, process: Process, message: bytes) -> None:
         if b"GPU Direct RDMA Disabled" in message:
             self.mark(process, "gdr_disabled", self.line)
@@ -376,7 +391,7 @@ class _Reader:
             return
         if process.bootstrap and process is not self.nobody:
             # NCCL says this once in a process: the same pid again is the next start, as in a container.
-            process = self.begin(process.key)
+            process = self.begin(process.key, process.device)
             self.by_prefix.clear()
         process.bootstrap = (_text(found[1]), _text(found[2]), self.make("bootstrap", self.line))
 

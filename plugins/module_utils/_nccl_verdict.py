@@ -208,6 +208,9 @@ class _Reading:
             cause = "last_process_on_sockets"
         elif reasons:
             cause = _SOCKET_REASONS[reasons[0].code]
+        elif untried := [p.evidence["socket"] for p in self.current if "socket" in p.evidence and not p.tried_rdma]:
+            # Lines of networks are shown, and RDMA was not even looked for.
+            cause, reasons = "ib_disabled_by_env", untried
         else:
             cause = "socket_transport"
         yield _Finding(
@@ -346,14 +349,16 @@ class _Reading:
             return False
         if (self.place[earlier.source], earlier.last) > (self.place[later.source], later.first):
             return False
-        if later.host == earlier.host and later.pid == earlier.pid and later.version != earlier.version:
-            return False  # One process with two libraries, PyTorch's and the engine's.
+        if later.key == earlier.key:
+            # One pid twice is the next start, or one process with two libraries, PyTorch's and the engine's.
+            return later.version in (None, earlier.version)
         if earlier.finished & later.finished - {""}:
             return False
-        return all(
-            one is None or two is None or one == two
-            for one, two in ((earlier.rank, later.rank), (earlier.bus, later.bus))
-        )
+        if later.rank is None and not any(mark.cause for mark in later.marks.values()):
+            return False  # It has not said anything yet.
+        if None in (earlier.rank, later.rank):
+            return earlier.device == later.device
+        return earlier.rank == later.rank and (None in (earlier.bus, later.bus) or earlier.bus == later.bus)
 
     def _was_wrong(self, process: Process) -> bool:
         sockets = _transport(channel for channel, _mark in self.channels[id(process)]) in ("socket", "mixed")

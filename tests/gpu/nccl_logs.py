@@ -24,7 +24,6 @@ SETTINGS = {
     "ib_disabled": {**ONLY_NETWORK, "NCCL_IB_DISABLE": "1"},
     "net_socket": {**ONLY_NETWORK, "NCCL_NET": "Socket"},
     "killed": ONLY_NETWORK,
-    "hang": ONLY_NETWORK,
     "abort": ONLY_NETWORK,
     "watchdog": ONLY_NETWORK,
     "split": {},
@@ -42,8 +41,6 @@ def rank(setting: str, number: int) -> None:
     device = torch.device("cuda", number) if setting == "split" else None
     seconds = 8 if setting == "watchdog" else 60
     dist.init_process_group("nccl", rank=number, world_size=2, device_id=device, timeout=timedelta(seconds=seconds))
-    if setting == "hang" and number == 1:
-        time.sleep(60)
     tensor = torch.ones(1024, device=number)
     dist.all_reduce(tensor)
     torch.cuda.synchronize()
@@ -76,7 +73,9 @@ def main() -> None:
             out = (folder / setting / f"rank{number}.log").open("w") if not name else subprocess.DEVNULL
             command = [sys.executable, __file__, "--rank", setting, str(number)]
             running.append(
-                subprocess.Popen(command, env={**os.environ, **meeting, **name, **environment}, stdout=out, stderr=subprocess.STDOUT)
+                subprocess.Popen(
+                    command, env={**os.environ, **meeting, **name, **environment}, stdout=out, stderr=subprocess.STDOUT
+                )
             )
     deadline = time.monotonic() + 75
     for process in running:
