@@ -57,7 +57,9 @@ class Share:
         if place != address:
             source = f"rsync://{self._params['user']}@{place}/{self._params['share']}/{path}"
             options = ["--contimeout=10", "--timeout=60"]
-        code, _out, error = self._run(["rsync", "--append", *options, source, str(partial)])
+        # A module that is killed takes its rsync along: left alone it would go on writing beside that of the next run.
+        words = ["setpriv", "--pdeathsig", "KILL", "rsync", "--append", *options, source, str(partial)]
+        code, _out, error = self._run(words)
         if code == 0:
             return
         reason = error.strip().splitlines()[0] if error.strip() else f"rsync ended with {code}"

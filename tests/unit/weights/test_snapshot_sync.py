@@ -5,9 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -21,41 +19,10 @@ from ansible_collections.tandem.serving.plugins.module_utils._progress import Pr
 from ansible_collections.tandem.serving.plugins.module_utils._snapshot import Snapshot, SnapshotError
 from ansible_collections.tandem.serving.plugins.modules import snapshot_sync
 
+from .daemon import Daemon
+
 REPO, REVISION = "org/model", "a" * 40
 MIB = 2**20
-
-
-class Daemon:
-    """A daemon that offers one cache, and logs each file that it sends."""
-
-    def __init__(self, folder: Path, cache: Path) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.log = folder / "rsyncd.log"
-        (folder / "secrets").write_text("tandem:right\n")
-        (folder / "secrets").chmod(0o600)
-        (folder / "rsyncd.conf").write_text(
-            f"address = 127.0.0.1\nport = {self.port}\nuse chroot = no\nlog file = {self.log}\ntransfer logging = yes\n"
-            f"log format = %o %b %f\n[weights]\npath = {cache}\nread only = yes\nauth users = tandem\n"
-            f"secrets file = {folder / 'secrets'}\n"
-        )
-        self.process = subprocess.Popen(["rsync", "--daemon", "--no-detach", f"--config={folder / 'rsyncd.conf'}"])
-        deadline = time.monotonic() + 10
-        while socket.socket().connect_ex(("127.0.0.1", self.port)):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
-    def sent(self) -> dict[str, int]:
-        """Bytes that were sent of each blob."""
-        total: dict[str, int] = {}
-        for line in self.log.read_text().splitlines() if self.log.exists() else []:
-            words = line.split()
-            if "send" in words:
-                at = words.index("send")
-                name = words[-1].rpartition("/")[2]
-                total[name] = total.get(name, 0) + int(words[at + 1])
-        return total
 
 
 def make(cache: Path) -> list[File]:
@@ -83,8 +50,7 @@ def files(tmp_path: Path) -> list[File]:
 def daemon(tmp_path: Path, files: list[File]) -> Iterator[Daemon]:
     server = Daemon(tmp_path, tmp_path / "head")
     yield server
-    server.process.terminate()
-    server.process.wait()
+    server.stop()
 
 
 @pytest.fixture(autouse=True)
