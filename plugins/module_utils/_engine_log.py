@@ -103,7 +103,7 @@ _DRAFTING = {
 _POSITIONS = re.compile(r"Per-position acceptance rate: (\d[\d., ]*)")
 
 _EXCEPTION = re.compile(
-    r"(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Failure|Timeout|NotFound))(?::\s.*)?$"
+    r"(?P<type>[A-Za-z_][\w.]*(?:Error|Exception|Exit|Interrupt|Failure|Timeout|NotFound))(?::(?:\s.*)?)?$"
 )
 _SECONDARY = re.compile(
     r"Engine core initialization failed|WorkerProc initialization failed|See (?:root cause|stack trace) above"

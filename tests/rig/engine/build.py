@@ -35,7 +35,8 @@ import sys
 
 from vllm.entrypoints.cli.main import main
 
-sys.exit(main())
+if __name__ == "__main__":
+    sys.exit(main())
 """
 
 
