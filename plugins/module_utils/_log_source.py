@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 # For a module: argument_spec.update(ARGUMENTS), and the two constraints. Documented in doc_fragments/log_source.py.
 ARGUMENTS: dict[str, dict[str, Any]] = {
@@ -169,13 +169,13 @@ def _run(command: list[str]) -> Iterator[bytes]:
             process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT if both else errors)
         except OSError as error:
             raise LogError(f"Cannot run {command[0]}: {error.strerror}.") from error
-        assert process.stdout is not None
+        output = cast(Stream, process.stdout)
         last = b""
         try:
-            for last in split(process.stdout):
+            for last in split(output):
                 yield last
         finally:
-            process.stdout.close()
+            output.close()
             code = process.wait()
         if code:
             errors.seek(0)

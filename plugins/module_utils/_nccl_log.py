@@ -446,7 +446,7 @@ class _Reader:
             self.mark(process, "data_direct_missing", self.line)
 
     def on_call(self, process: Process, message: bytes) -> None:
-        if b"Call to ibv_modify_qp failed" in message:
+        if b"ibv_modify_qp" in message:  # Others are probes, which may fail.
             self.on_verbs_call(process, self.line, message)
         elif b"onnect" in message and b"retrying" in message:
             self.mark(process, "connect_retry", self.line)
@@ -472,9 +472,9 @@ class _Reader:
         message = _ANSI.sub(b"", line[at + 11 :]).partition(b" [repeated ")[0]
         process = self.process(line[: line.rfind(b"] ", 0, at) + 1])
         process.warn_lines += 1
-        if _VERBS_CALL.search(message):
-            self.on_verbs_call(process, line, message)
-        elif found := _COMPLETION.search(message):
+        if self.on_verbs_call(process, line, message):
+            return
+        if found := _COMPLETION.search(message):
             status = int(found[1][:9])
             timeout = status in (12, 13)
             self.mark(
@@ -503,9 +503,11 @@ class _Reader:
                 return  # Ranks that end do so one after the other.
             self.mark(process, code, line, cause)
 
-    def on_verbs_call(self, process: Process, line: bytes, message: bytes) -> None:
+    def on_verbs_call(self, process: Process, line: bytes, message: bytes) -> bool:
+        """Mark a failed call to the RDMA library; false when it is something else."""
         found = _VERBS_CALL.search(message)
-        assert found
+        if not found:
+            return False
         call, number, text = found[1].decode(), found[2], found[3] or b""
         named = _ERRNO.search(text)
         if named:
@@ -525,6 +527,7 @@ class _Reader:
         else:
             cause = "verbs_call_failed"
         self.mark(process, call, line, cause)
+        return True
 
 
 # What a warning holds -> its code, and the cause that it proves. Without a cause it only follows from something else.

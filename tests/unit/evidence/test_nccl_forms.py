@@ -188,6 +188,16 @@ def test_a_missing_development_library_is_no_fault() -> None:
     assert decision(text)[0] == "pass"
 
 
+def test_a_probe_that_fails_is_no_fault() -> None:
+    text = log(before=f"{INFO}Call to ibv_query_ece failed with error Operation not supported errno 95")
+    assert decision(text)[0] == "pass"
+
+
+def test_a_connection_that_is_still_retried() -> None:
+    retry = f"{INFO}Call to ibv_modify_qp failed with 110 Connection timed out, {QP}local GID ::ffff:10.0.0.1, remote GID ::ffff:10.1.0.1, retrying 3/35"
+    assert decision(log(complete=False, after=retry)) == ("fail", "gid_pair_has_no_path")
+
+
 def test_ib_disable_zero_is_no_reason() -> None:
     text = log(hcas="", before=f"{INFO}NCCL_IB_DISABLE set by environment to 0.", network="Socket")
     assert decision(text) == ("fail", "socket_transport")
