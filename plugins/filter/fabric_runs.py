@@ -12,7 +12,7 @@ version_added: 0.1.0
 author:
   - Tandem contributors (@tandem-serving)
 description:
-  - Each half of each cable both ways, then both halves at once, both ways.
+  - Each cable both ways, of each its halves alone and then both at once.
 positional: tcp_port
 options:
   _input:

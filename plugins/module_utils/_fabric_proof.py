@@ -170,39 +170,38 @@ def judge_bandwidth(found: Measurement, half_gbps: float, port_gbps: float) -> I
 
 
 def runs(plans: Mapping[str, Plan], tcp_port: int) -> list[dict[str, Any]]:
-    """What to measure, one after the other: each half both ways, then both halves of a cable at once, both ways.
+    """What to measure, one after the other: each cable one way, then the other.
 
-    Each run has ``cable``, ``sender``, ``receiver``, and the ``streams`` of both for the module fabric_bandwidth_info.
+    Each has ``cable``, ``sender``, ``receiver``, and the streams of both for the module fabric_bandwidth_info, ``send`` and
+    ``receive``: first each half alone, then, where there are two, both at once.
     """
-    made = []
     rails = [(host, rail) for host, plan in plans.items() for rail in plan["rails"] if rail["hca"] and rail["present"]]
-    for host, rail in rails:
-        made.append([(host, rail)])
-    for host, cable in dict.fromkeys((host, rail["cable"]) for host, rail in rails):
-        group = [(host, rail) for name, rail in rails if (name, rail["cable"]) == (host, cable)]
-        if len(group) > 1:
-            made.append(group)
     by_address = {rail["address"]: (host, rail) for host, rail in rails}
-    return [run for group in made if (run := _run(group, by_address, tcp_port))]
+    made = []
+    for host, cable in dict.fromkeys((host, rail["cable"]) for host, rail in rails):
+        group = [rail for name, rail in rails if (name, rail["cable"]) == (host, cable)]
+        ends = [(rail, *by_address[rail["peer_address"]]) for rail in group if rail["peer_address"] in by_address]
+        # Group 0, 1 ...: a half alone; the last: all of them.
+        turns = list(enumerate(ends))
+        turns += [(len(ends), end) for end in ends if len(ends) > 1]
+        if ends:
+            made.append(
+                {
+                    "cable": cable,
+                    "sender": host,
+                    "receiver": ends[0][1],
+                    "send": [
+                        {**_stream(near, tcp_port + turn), "server": near["peer_address"], "group": number}
+                        for turn, (number, (near, _peer, _far)) in enumerate(turns)
+                    ],
+                    "receive": [_stream(far, tcp_port + turn) for turn, (_n, (_near, _peer, far)) in enumerate(turns)],
+                }
+            )
+    return made
 
 
-def _run(group: list[tuple[str, Rail]], by_address: Mapping[str, tuple[str, Rail]], tcp_port: int) -> dict[str, Any]:
-    ends = [(rail, *by_address[rail["peer_address"]]) for _host, rail in group if rail["peer_address"] in by_address]
-    if not ends:
-        return {}
-    return {
-        "cable": group[0][1]["cable"],
-        "sender": group[0][0],
-        "receiver": ends[0][1],
-        "send": [
-            _stream(rail, tcp_port + number, rail["peer_address"]) for number, (rail, _peer, _far) in enumerate(ends)
-        ],
-        "receive": [_stream(far, tcp_port + number, "") for number, (_rail, _peer, far) in enumerate(ends)],
-    }
-
-
-def _stream(rail: Rail, tcp_port: int, server: str) -> dict[str, Any]:
-    return {"hca": rail["hca"], "gid_index": rail["gid_index"], "tcp_port": tcp_port, "server": server}
+def _stream(rail: Rail, tcp_port: int) -> dict[str, Any]:
+    return {"hca": rail["hca"], "gid_index": rail["gid_index"], "tcp_port": tcp_port}
 
 
 def judge_clock(synchronized: bool) -> Check:

@@ -20,7 +20,8 @@ extends_documentation_fragment:
 options:
   streams:
     description:
-      - What runs at once. Each has C(hca), C(gid_index), C(tcp_port) and, on the sender, C(server), the receiver's address.
+      - Each has C(hca), C(gid_index), C(tcp_port) and, on the sender, C(server), the receiver's address, and C(group).
+      - The sender runs one C(group) after the other, and the streams of a group at once. The receiver waits for all of them.
     type: list
     elements: dict
     required: true
@@ -38,22 +39,17 @@ EXAMPLES = r"""
 - name: Send over one half
   tandem.serving.fabric_bandwidth_info:
     streams:
-      - {hca: rocep1s0f0, gid_index: 3, tcp_port: 18515, server: 192.168.100.2}
+      - {hca: rocep1s0f0, gid_index: 3, tcp_port: 18515, server: 192.168.100.2, group: 0}
 """
 
 RETURN = r"""
-gbps:
-  description: Gb/s by device, null where a stream failed.
+runs:
+  description:
+    - One for each group, with C(gbps) by device, null where a stream failed, C(sent), the bytes that each device has sent meanwhile by the
+      port's own counter, null where it has none, and C(output), what ib_write_bw printed.
   returned: always
-  type: dict
-sent:
-  description: Bytes that each device has sent meanwhile, by the port's own counter, null where it has none.
-  returned: always
-  type: dict
-output:
-  description: What ib_write_bw printed.
-  returned: always
-  type: str
+  type: list
+  elements: dict
 """
 
 import shlex
@@ -87,6 +83,30 @@ def command(stream: dict[str, Any], seconds: int) -> str:
     return shlex.join([*words, *([stream["server"]] if stream.get("server") else [])])
 
 
+def run(module: AnsibleModule, streams: list[dict[str, Any]], seconds: int, limit: int) -> dict[str, Any]:
+    """Run the streams of one group at once."""
+    files = [Path(module.tmpdir) / str(stream["tcp_port"]) for stream in streams]
+    script = "".join(
+        _SCRIPT.format(
+            patience=module.params["patience"],
+            limit=limit,
+            command=command(stream, seconds),
+            file=shlex.quote(str(file)),
+        )
+        for stream, file in zip(streams, files, strict=True)
+    )
+    names = [stream["hca"] for stream in streams]
+    before = {name: sent(name) for name in names}
+    module.run_command(["/bin/sh", "-c", f"{script}\nwait"])
+    after = {name: sent(name) for name in names}
+    said = [file.read_text(errors="replace") if file.exists() else "" for file in files]
+    return {
+        "gbps": {name: _nccl_perf.read(text)["bw_avg_gbps"] for name, text in zip(names, said, strict=True)},
+        "sent": {name: None if (now := after[name]) is None else now - (before[name] or 0) for name in names},
+        "output": "\n".join(said),
+    }
+
+
 def main() -> None:
     """Entry point."""
     module = AnsibleModule(
@@ -97,33 +117,21 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    streams, seconds, patience = (module.params[name] for name in ("streams", "seconds", "patience"))
-    names = [stream["hca"] for stream in streams]
+    seconds, patience = module.params["seconds"], module.params["patience"]
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for stream in module.params["streams"]:
+        groups.setdefault(int(stream.get("group", 0)), []).append(stream)
     if not module.get_bin_path("ib_write_bw"):
-        module.exit_json(
-            changed=False,
-            gbps=dict.fromkeys(names),
-            sent=dict.fromkeys(names),
-            output="ib_write_bw is not installed: install the package perftest",
-        )
-    folder = Path(module.tmpdir)
-    files = {name: folder / name for name in names}
-    script = "".join(
-        _SCRIPT.format(
-            patience=patience,
-            limit=seconds + patience,
-            command=command(stream, seconds),
-            file=shlex.quote(str(files[stream["hca"]])),
-        )
-        for stream in streams
-    )
-    before = {name: sent(name) for name in names}
-    module.run_command(["/bin/sh", "-c", f"{script}\nwait"])
-    after = {name: sent(name) for name in names}
-    said = {name: file.read_text(errors="replace") if file.exists() else "" for name, file in files.items()}
-    rates = {name: _nccl_perf.read(text)["bw_avg_gbps"] for name, text in said.items()}
-    moved = {name: None if (now := after[name]) is None else now - (before[name] or 0) for name in names}
-    module.exit_json(changed=False, gbps=rates, sent=moved, output="\n".join(said.values()))
+        missing = "ib_write_bw is not installed: install the package perftest"
+        runs = [
+            {"gbps": {one["hca"]: None for one in group}, "sent": {}, "output": missing} for group in groups.values()
+        ]
+    elif module.params["streams"][0].get("server"):
+        runs = [run(module, group, seconds, seconds + patience) for group in groups.values()]
+    else:
+        everything = module.params["streams"]
+        runs = [run(module, everything, seconds, patience + len(everything) * (seconds + 15))]
+    module.exit_json(changed=False, runs=runs)
 
 
 if __name__ == "__main__":

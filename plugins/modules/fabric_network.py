@@ -51,7 +51,7 @@ options:
   rollback_seconds:
     description: How long the timer waits.
     type: int
-    default: 90
+    default: 180
 """
 
 EXAMPLES = r"""
@@ -124,7 +124,7 @@ def main() -> None:
             "netdevs": {"type": "list", "elements": "str", "required": True},
             "protected": {"type": "list", "elements": "str", "required": True},
             "settled": {"type": "bool", "required": True},
-            "rollback_seconds": {"type": "int", "default": 90},
+            "rollback_seconds": {"type": "int", "default": 180},
         },
         supports_check_mode=True,
     )

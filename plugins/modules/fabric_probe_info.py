@@ -87,12 +87,14 @@ def main() -> None:
     probes = []
     for rail in module.params["rails"]:
         route = output(module, "ip", "-j", "route", "get", rail["peer_address"], "from", rail["address"])
+        small = ping(module, rail, 56)
         probes.append(
             _fabric_proof.Probe(
                 rail=rail,
                 mtu=module.params["mtu"],
-                small=ping(module, rail, 56),
-                full=ping(module, rail, module.params["mtu"] - _fabric_proof.HEADERS),
+                small=small,
+                # Who does not answer a small packet need not be asked with a large one.
+                full=ping(module, rail, module.params["mtu"] - _fabric_proof.HEADERS) if small["received"] else small,
                 route=_netlink.parse_route(route),
             )
         )

@@ -41,6 +41,6 @@ def test_mirrored_cable(folder: Path) -> None:
         result = lab.ansible(fabric_configure=True, **OPTIONS)
         assert result.returncode == 2
         assert "mirrored_cabling" in result.stdout
-        assert "Wrong now: a port 0 - b port 0" in result.stdout.replace("\n", " ")
+        assert "Wrong now: a port 0 - b port 0" in " ".join(result.stdout.split())
     finally:
         lab.stop()

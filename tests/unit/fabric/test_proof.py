@@ -108,22 +108,19 @@ def test_bandwidth(gbps: dict[str, Any], sent: dict[str, Any], causes: list[str]
 
 def test_runs_go_both_ways_and_over_both_halves(tmp_path: Path) -> None:
     plans = Lab("pair", PAIR).address().plan(tmp_path)
-    runs = _fabric_proof.runs(plans, 18515)
-    assert [(run["sender"], [stream["hca"] for stream in run["send"]]) for run in runs] == [
-        ("a", ["rocep1s0f1"]),
-        ("a", ["roceP2p1s0f1"]),
-        ("b", ["rocep1s0f0"]),
-        ("b", ["roceP2p1s0f0"]),
-        ("a", ["rocep1s0f1", "roceP2p1s0f1"]),
-        ("b", ["rocep1s0f0", "roceP2p1s0f0"]),
+    one, other = _fabric_proof.runs(plans, 18515)
+    assert [(run["sender"], run["receiver"], run["cable"]) for run in (one, other)] == [
+        ("a", "b", "a port 1 - b port 0"),
+        ("b", "a", "a port 1 - b port 0"),
     ]
-    assert runs[4]["send"][1] == {
-        "hca": "roceP2p1s0f1",
-        "gid_index": 3,
-        "tcp_port": 18516,
-        "server": "192.168.201.2",
-    }
-    assert runs[4]["receive"][1] == {"hca": "roceP2p1s0f0", "gid_index": 3, "tcp_port": 18516, "server": ""}
+    assert [(stream["group"], stream["hca"], stream["server"]) for stream in one["send"]] == [
+        (0, "rocep1s0f1", "192.168.200.2"),
+        (1, "roceP2p1s0f1", "192.168.201.2"),
+        (2, "rocep1s0f1", "192.168.200.2"),
+        (2, "roceP2p1s0f1", "192.168.201.2"),
+    ]
+    assert one["receive"][3] == {"hca": "roceP2p1s0f0", "gid_index": 3, "tcp_port": 18518}
+    assert [stream["tcp_port"] for stream in one["send"]] == [stream["tcp_port"] for stream in one["receive"]]
 
 
 def test_netplan(tmp_path: Path) -> None:
