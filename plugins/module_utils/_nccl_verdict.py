@@ -104,7 +104,7 @@ class _Reading:
         self.logs = sorted(logs, key=lambda log: log.modified or 0)
         self.place = {log.name: number for number, log in enumerate(self.logs)}
         self.processes = [process for log in logs for process in log.processes]
-        self.versions = [log.version for log in logs if log.version]
+        self.versions = [log.version for log in self.logs if log.version]
         self.superseded = [process for process in self.processes if self._is_superseded(process)]
         self.current = [process for process in self.processes if process not in self.superseded]
         self.channels = {id(process): list(process.channels()) for process in self.processes}
@@ -236,10 +236,15 @@ class _Reading:
                 )
 
     def _versions(self) -> Iterator[_Finding]:
-        versions = {p.version: p for p in self.current if p.version and p.ranks}
-        if len(versions) > 1 and len({rank for p in versions.values() for rank in p.ranks}) > 1:
-            lines = [p.evidence["version"] for p in versions.values()]
-            yield _Finding("nccl_version_mismatch", "fail", f"NCCL {' and '.join(sorted(versions))}", lines)
+        versions: dict[int, dict[str, Mark]] = {}
+        for process in self.current:
+            if process.version and process.rank is not None:
+                versions.setdefault(process.rank, {})[process.version] = process.evidence["version"]
+        # One rank may use two libraries, PyTorch's and the engine's; then all do.
+        if len({frozenset(found) for found in versions.values()}) > 1:
+            lines = {version: mark for found in versions.values() for version, mark in found.items()}
+            said = f"NCCL {' and '.join(sorted(lines))}"
+            yield _Finding("nccl_version_mismatch", "fail", said, list(lines.values()))
 
     def _plugin(self) -> Iterator[_Finding]:
         """No network at all, so that no communicator was ever started."""
@@ -259,9 +264,8 @@ class _Reading:
                         "bootstrap_connect_failed", "fail", f"{who} is still trying to reach its peer", retries
                     )
                     continue
-                others = sorted(
-                    {rank for p in self.current if p.finished & set(process.open.values()) for rank in p.ranks}
-                )
+                waits = set(process.open.values()) - {""}
+                others = sorted({rank for p in self.current if p.finished & waits for rank in p.ranks})
                 peers = f", while rank {', '.join(map(str, others))} did" if others else ""
                 yield _Finding(
                     "init_not_complete",

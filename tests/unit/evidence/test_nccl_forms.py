@@ -369,6 +369,15 @@ def test_a_pair_of_different_libraries() -> None:
     assert decision(log(), rank1(log()).replace("2.28.9", "2.30.7")) == ("fail", "nccl_version_mismatch")
 
 
+def test_two_libraries_in_each_process() -> None:
+    """PyTorch's library and the one that VLLM_NCCL_SO_PATH names: both count, and neither takes the other's place."""
+    engine = log(network="Socket", hcas="").replace("2.28.9", "2.30.7").replace("0x5d0c", "0x6e1d")
+    both = log() + engine
+    assert decision(both) == ("fail", "one_communicator_on_sockets")
+    right = log() + log().replace("2.28.9", "2.30.7").replace("0x5d0c", "0x6e1d")
+    assert decision(right, rank1(right)) == ("pass", "ok_gdr_not_expected_on_gb10")
+
+
 def test_stale_files_do_not_count() -> None:
     source = _log_source.Source("left-over", iter(log(network="Socket").encode().split(b"\n")), 100.0)
     result = _nccl_verdict.judge([_nccl_log.read(source)], "gb10", since=200.0)
