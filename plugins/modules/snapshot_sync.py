@@ -97,6 +97,10 @@ snapshot:
   description: Folder of the snapshot.
   returned: success
   type: str
+repo:
+  description: The repository.
+  returned: success
+  type: str
 revision:
   description: The commit.
   returned: success
@@ -117,6 +121,10 @@ bytes_fetched:
   description: Bytes that were copied.
   returned: success
   type: int
+seconds:
+  description: How long the copy took, checksums included.
+  returned: success
+  type: float
 wrong:
   description: Files whose content was found wrong, and copied again.
   returned: success
@@ -129,6 +137,7 @@ manifest_hash:
 """
 
 import contextlib
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -183,6 +192,7 @@ def sync(params: dict[str, Any], run: Run, progress: Progress, check_mode: bool)
         snapshot.check_disk(todo)
         links = [file for file in snapshot.missing(files) if file not in todo]
         known = snapshot.read_tree() is not None
+        began = time.monotonic()
         if not check_mode:
             if todo:
                 snapshot.fetch(todo, fetcher(params, snapshot, run), params["streams"], progress)
@@ -194,11 +204,13 @@ def sync(params: dict[str, Any], run: Run, progress: Progress, check_mode: bool)
     return {
         "changed": bool(todo or links or not known),
         "snapshot": str(snapshot.path),
+        "repo": snapshot.repo,
         "revision": snapshot.revision,
         "files": len(files),
         "bytes_total": sum(file.size for file in files),
         "bytes_missing": missing,
         "bytes_fetched": 0 if check_mode else missing,
+        "seconds": round(time.monotonic() - began, 2),
         "wrong": [file.path for file in wrong],
         "manifest_hash": manifest_hash(snapshot.found(files)),
         "diff": {
