@@ -166,13 +166,16 @@ def _run(command: list[str]) -> Iterator[bytes]:
         # docker writes a container's standard error to its own; both are the log, in the order they come.
         both = command[0] == "docker"
         try:
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT if both else errors)
+            # run_command of a module would hold the whole log in memory.
+            process = subprocess.Popen(  # pylint: disable=ansible-bad-function
+                command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT if both else errors
+            )
         except OSError as error:
             raise LogError(f"Cannot run {command[0]}: {error.strerror}.") from error
         output = cast(Stream, process.stdout)
         last = b""
         try:
-            for last in split(output):
+            for last in split(output):  # pylint: disable=use-yield-from
                 yield last
         finally:
             output.close()
