@@ -64,7 +64,11 @@ def judge(logs: Sequence[Log], platform: str | None = None, since: float | None 
         findings = [_stale(stale)]
     return {
         "platform": known,
-        "summary": {**merged.summary(), **_decision(findings)},
+        "summary": {
+            **merged.summary(),
+            **_decision(findings),
+            "pair_verdict": findings[0].verdict if len(fresh) > 1 else None,
+        },
         "files": [_file(log, log in stale, known, merged, findings) for log in logs],
         "ranks": [
             _rank(process, process in merged.current) for process in merged.processes if process.pid or process.ranks

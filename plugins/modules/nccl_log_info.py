@@ -68,6 +68,9 @@ summary:
     cause:
       description: Short code of the reason. docs/checks.md explains each.
       type: str
+    pair_verdict:
+      description: The same verdict when several logs were read together, else null.
+      type: str
     platform:
       description: As above.
       type: str

@@ -354,6 +354,7 @@ def test_a_pair_of_which_one_hangs() -> None:
     result = judge(log(complete=False), rank1(log()))
     assert (result["summary"]["verdict"], result["summary"]["cause"]) == ("fail", "init_not_complete")
     assert "while rank 1 did" in result["checks"][0]["found"]
+    assert result["summary"]["pair_verdict"] == "fail"
     hangs, whole = result["files"]
     assert (hangs["verdict"], hangs["pair_verdict"]) == ("fail", "fail")
     assert (whole["verdict"], whole["cause"], whole["pair_verdict"]) == (
