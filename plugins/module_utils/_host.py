@@ -125,18 +125,7 @@ def judge_port(port: int, listeners: Iterable[Listener], what: str) -> Check:
 
 def judge(host: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[Check]:
     """The checks that need nothing but the host and the recipe. ``host`` is what the module ``host_info`` returns."""
-    checks = [
-        check(
-            "clock",
-            "pass" if host["clock_synchronized"] else "warn",
-            "synchronised with a time server",
-            "synchronised" if host["clock_synchronized"] else "not synchronised",
-            cause="ok" if host["clock_synchronized"] else "clock_not_synchronized",
-            remedy=""
-            if host["clock_synchronized"]
-            else "Start systemd-timesyncd or chrony, so that logs can be compared.",
-        )
-    ]
+    checks: list[Check] = []
     if recipe["platform"] == "generic":
         missing = sorted({"avx2"} - set(host["cpu_flags"]))
         checks.append(

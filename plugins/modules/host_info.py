@@ -13,7 +13,7 @@ version_added: 0.1.0
 author:
   - Tandem contributors (@tandem-serving)
 description:
-  - Reads memory, disks, listening ports, clock, page size, swappiness, the IPC setting of logind, processor flags and GPUs.
+  - Reads memory, disks, listening ports, page size, swappiness, the IPC setting of logind, processor flags and GPUs.
 extends_documentation_fragment:
   - tandem.serving.attributes
   - tandem.serving.attributes.info
@@ -51,10 +51,6 @@ listeners:
   returned: always
   type: list
   elements: dict
-clock_synchronized:
-  description: Whether systemd says that the clock follows a time server.
-  returned: always
-  type: bool
 page_size:
   description: Bytes of a memory page.
   returned: always
@@ -155,8 +151,6 @@ def main() -> None:
         },
         "disks": [disk(path) for path in module.params["paths"]],
         "listeners": listeners,
-        "clock_synchronized": output(module, "timedatectl", "show", "--property=NTPSynchronized", "--value").strip()
-        == "yes",
         "page_size": os.sysconf("SC_PAGESIZE"),
         "swappiness": int(Path("/proc/sys/vm/swappiness").read_text()),
         "remove_ipc": removes_ipc(),

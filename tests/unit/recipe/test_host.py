@@ -14,7 +14,6 @@ LISTEN 0      128             [::]:22            [::]:*
 garbage
 """
 HOST: dict[str, Any] = {
-    "clock_synchronized": True,
     "page_size": 4096,
     "swappiness": 60,
     "remove_ipc": False,
@@ -56,7 +55,6 @@ def test_gpus_of_unified_memory_have_no_size_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("change", "platform", "cause"),
     [
-        ({"clock_synchronized": False}, "gb10", "clock_not_synchronized"),
         ({"page_size": 65536}, "gb10", "page_size_64k"),
         ({"swappiness": 0}, "gb10", "swappiness_zero"),
         ({"remove_ipc": True}, "gb10", "logind_removes_ipc"),
