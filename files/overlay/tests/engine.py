@@ -87,6 +87,7 @@ def test_one_rank(models: dict[str, Path]) -> None:
     assert "model.layers.2.mlp.experts.3.down_proj.trellis: expected" in answers["misnamed"]
     assert "There is model.layers.2.mlp.experts.3.down_proj.trelis" in answers["misnamed"]
     assert "model.layers.1.mlp.experts.0.gate_proj.suh: expected shape [256], found [128]" in answers["misshapen"]
+    assert "EXL3 shared experts: on the stream of the routed experts" in log
     assert "EXL3 experts: configured_tier=reference effective_tier=reference" in log
 
 

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from vllm import envs
 from vllm.config import get_current_vllm_config
 from vllm.logger import init_logger
 from vllm.model_executor.layers.fused_moe import FusedMoEMethodBase, RoutedExperts
@@ -95,6 +97,8 @@ class Exl3Config(QuantizationConfig):
             parts = self.packed_modules_mapping.get(name, [name])
             modules = [f"{parent}.{part}" if parent else part for part in parts]
             method = self._if_packed(modules, lambda codebook: Exl3LinearMethod(modules, codebook))
+            if method is not None and "shared_expert" in prefix:
+                _keep_to_one_stream()
             if method is None and isinstance(layer, LinearBase):
                 return UnquantizedLinearMethod()
             return method
@@ -121,6 +125,18 @@ class Exl3Config(QuantizationConfig):
                 f"{codebook}."
             )
         return make(codebook)
+
+
+def _keep_to_one_stream() -> None:
+    """Stop vLLM from running packed shared experts beside the routed ones: the kernels of exllamav3 share one lock buffer
+    on a GPU, so two of them at once wait for each other for ever."""
+    os.environ["VLLM_DISABLE_SHARED_EXPERTS_STREAM"] = "1"
+    if not envs.VLLM_DISABLE_SHARED_EXPERTS_STREAM:
+        raise ConfigError(
+            "The shared experts are EXL3: expected VLLM_DISABLE_SHARED_EXPERTS_STREAM=1 in the environment of the server, "
+            "as vLLM has read it already."
+        )
+    _log_once("EXL3 shared experts: on the stream of the routed experts")
 
 
 def _without(text: str, end: str) -> str:
