@@ -28,7 +28,7 @@ def test_what_cannot_be_cut(size: int, world: int) -> None:
         span(size, 0, world)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25, deadline=None, database=None)
 @given(
     st.integers(1, 4),
     st.integers(1, 4),
