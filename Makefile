@@ -37,13 +37,14 @@ clean-demo: $(VENV)/.controller ## Remove all that the demo made, but its downlo
 	ansible-playbook -i localhost, tests/rig/destroy.yml
 
 .PHONY: test
-test: lint unit sanity molecule e2e ## All tests
+test: lint unit oldest molecule e2e sanity ## All tests
 
 .PHONY: lint
 lint: $(VENV)/.tests ## Style and types
 	ruff check
 	ruff format --check
 	MYPYPATH=collections mypy -p ansible_collections.tandem.serving.plugins
+	mypy --strict roles/rank/files
 	yamllint --strict .
 	ansible-lint --offline
 	antsibull-changelog lint
@@ -51,6 +52,11 @@ lint: $(VENV)/.tests ## Style and types
 .PHONY: unit
 unit: $(VENV)/.tests ## Unit tests
 	pytest -n auto
+	cd files/overlay && pytest -n auto
+
+.PHONY: oldest
+oldest: ## Unit tests on the oldest ansible-core, where its Python exists
+	tests/oldest/run
 
 .PHONY: sanity
 sanity: $(VENV)/.tests ## ansible-test sanity on the built collection
@@ -62,4 +68,31 @@ molecule: $(VENV)/.tests rig ## Each role on the two local machines
 
 .PHONY: e2e
 e2e: $(VENV)/.tests rig ## The whole job and its faults
-	pytest -n0 tests/e2e
+	pytest -n0 -v tests/e2e
+
+.PHONY: engine
+engine: $(VENV)/.tests rig ## The recipes' arguments by vLLM's own parser
+	pytest -n0 tests/engine
+
+.PHONY: rdma-lab
+rdma-lab: $(VENV)/.tests ## The fabric role on virtual machines with software RDMA
+	tests/rdma_lab/build
+	pytest -n0 tests/rdma_lab
+
+.PHONY: bench-sync
+bench-sync: $(VENV)/.tests rig ## The copy of weights against one rsync over SSH
+	ansible-playbook -i inventories/local_pair tests/bench/sync.yml
+
+.PHONY: bench-image
+bench-image: $(VENV)/.tests rig ## Shipping an image against save and load over SSH
+	ansible-playbook -i inventories/local_pair tests/bench/image.yml
+
+.PHONY: bench-logs
+bench-logs: $(VENV)/.tests ## Speed of log reading
+	PYTHONPATH=collections python tests/bench/bench_logs.py 1024
+	PYTHONPATH=collections python tests/bench/bench_engine_logs.py
+
+.PHONY: docs
+docs: $(VENV)/.tests ## Make the generated pages anew
+	PYTHONPATH=collections python docs/checks.py
+	PYTHONPATH=collections python docs/guards.py
