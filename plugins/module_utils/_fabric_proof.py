@@ -207,9 +207,20 @@ def _stream(rail: Rail, tcp_port: int) -> dict[str, Any]:
 def judge_clock(synchronized: bool) -> Check:
     """Clocks that differ make logs of two hosts hard to compare; nothing else depends on them."""
     if synchronized:
-        return check("clock", "pass", "synchronised with a time server", "synchronised")
+        return check(
+            "clock",
+            "pass",
+            "synchronised with a time server",
+            "synchronised",
+            evidence=["timedatectl: NTPSynchronized=yes"],
+        )
     return fault(
-        "clock", "clock_not_synchronised", "synchronised with a time server", "not synchronised", verdict="warn"
+        "clock",
+        "clock_not_synchronised",
+        "synchronised with a time server",
+        "not synchronised",
+        evidence=["timedatectl: NTPSynchronized=no"],
+        verdict="warn",
     )
 
 

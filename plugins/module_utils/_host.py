@@ -110,7 +110,13 @@ def judge_port(port: int, listeners: Iterable[Listener], what: str) -> Check:
     """Whether nobody listens on a port that the head needs."""
     holder = next((item for item in listeners if item["port"] == port and not item["own"]), None)
     if holder is None:
-        return check(f"port {port}", "pass", f"free for the {what}", "free or the rank's own")
+        return check(
+            f"port {port}",
+            "pass",
+            f"free for the {what}",
+            "free or the rank's own",
+            evidence=[f"ss -ltnp: nothing of others on {port}"],
+        )
     who = f"{holder['process'] or 'a process of another user'} (pid {holder['pid'] or 'unknown'})"
     return check(
         f"port {port}",
@@ -135,6 +141,7 @@ def judge(host: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[Check]:
                 "AVX2",
                 "no AVX2" if missing else "AVX2",
                 cause="cpu_without_avx2" if missing else "ok",
+                evidence=[f"/proc/cpuinfo: avx2 {'is missing from' if missing else 'is among'} the flags"],
                 remedy="The CPU engine needs AVX2: use another machine." if missing else "",
             )
         )
@@ -147,6 +154,7 @@ def judge(host: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[Check]:
                 4096,
                 host["page_size"],
                 cause="page_size_64k",
+                evidence=[f"getconf PAGESIZE: {host['page_size']}"],
                 remedy="A 64 KiB page kernel wedges memory-mapped loading: boot the 4 KiB kernel or use the staged load.",
             )
         )
@@ -158,6 +166,7 @@ def judge(host: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[Check]:
                 "vm.swappiness of 1 to 100 (60 is good)",
                 0,
                 cause="swappiness_zero",
+                evidence=["/proc/sys/vm/swappiness: 0"],
                 remedy="Machines with unified memory lock up at 0: sysctl -w vm.swappiness=60.",
             )
         )
@@ -169,6 +178,7 @@ def judge(host: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[Check]:
                 "RemoveIPC=no in logind.conf",
                 "yes",
                 cause="logind_removes_ipc",
+                evidence=["/etc/systemd/logind.conf: no RemoveIPC=no"],
                 remedy="logind deletes semaphores when a session ends: set RemoveIPC=no, or enable linger for the user.",
             )
         )

@@ -220,7 +220,7 @@ def judge(recipe: Mapping[str, Any], context: Mapping[str, Any], accepted: Itera
                 guard["expected"],
                 found,
                 cause=name if wrong else "ok",
-                evidence=[guard["reason"]] if wrong else [],
+                evidence=[guard["reason"] if wrong else f"when: {guard['when']}"],
                 remedy=guard["remedy"] if wrong else "",
             )
         )

@@ -10,7 +10,7 @@ from typing import Any
 INVENTORY = Path(__file__).resolve().parents[2] / "inventories" / "local_pair"
 
 Play = Callable[..., Any]
-Command = Callable[..., Any]
+Command = Callable[..., str]
 
 
 def checks_of(run: Any) -> list[dict[str, Any]]:
@@ -27,7 +27,7 @@ def test_one_playbook_ends_with_an_answer_and_every_check_passes(play: Play) -> 
     assert "Paris" in answers["answer"]["text"]
     verdicts = {check["verdict"] for check in checks_of(run)}
     assert verdicts <= {"pass", "warn"}
-    assert all(check["evidence"] or check["name"].startswith("guard") for check in checks_of(run))
+    assert [check["name"] for check in checks_of(run) if not check["evidence"]] == []
 
 
 def test_a_second_run_changes_nothing(play: Play) -> None:
@@ -37,19 +37,20 @@ def test_a_second_run_changes_nothing(play: Play) -> None:
 
 
 def test_check_mode_runs_through_and_changes_nothing(play: Play, command: Command) -> None:
-    before = command("ranks", "systemctl show -p InvocationID tandem-rank")
+    show = "systemctl show -p InvocationID tandem-rank"
+    before = command("spark-a", show), command("spark-b", show)
     run = play("site.yml", check=True)
     assert run.status == "successful", run.failure
     assert run.changed == {}
-    assert command("ranks", "systemctl show -p InvocationID tandem-rank") == before
+    assert (command("spark-a", show), command("spark-b", show)) == before
 
 
 def test_sync_alone_does_nothing_and_reads_no_contents(play: Play) -> None:
     run = play("site.yml", tags="sync")
     assert run.status == "successful", run.failure
     assert run.changed == {}
-    synced = run.results("Sync")
-    assert synced
+    (told,) = run.results("Tell that there is nothing to copy")
+    assert "Nothing to copy" in told["msg"]
 
 
 def test_the_worker_host_gets_the_same_answer_over_the_management_address(command: Command) -> None:
@@ -61,10 +62,8 @@ def test_the_worker_host_gets_the_same_answer_over_the_management_address(comman
             "temperature": 0,
         }
     )
-    code, out = command(
-        "spark-b", f"curl -s -H 'Content-Type: application/json' -d '{body}' http://10.98.0.11:8888/v1/chat/completions"
-    )
-    assert code == 0
+    url = "http://10.98.0.11:8888/v1/chat/completions"
+    out = command("spark-b", f"curl -s -H 'Content-Type: application/json' -d '{body}' {url}")
     assert "Paris" in out
 
 
@@ -95,7 +94,7 @@ def test_a_disk_too_small_for_the_missing_bytes_is_found_before_the_download(pla
     command("spark-a", "mkdir -p /mnt/small && mount -t tmpfs -o size=100M tmpfs /mnt/small")
     try:
         run = play("site.yml", weights_hf_home="/mnt/small")
-        assert command("spark-a", "find /mnt/small -type f | wc -l")[1].split()[-1] == "0"
+        assert command("spark-a", "find /mnt/small -type f | wc -l") == "0"
     finally:
         command("spark-a", "umount /mnt/small")
     assert run.status == "failed"
@@ -106,12 +105,17 @@ def test_a_disk_too_small_for_the_missing_bytes_is_found_before_the_download(pla
 def test_a_refused_recipe_touches_no_host(play: Play) -> None:
     run = play("site.yml", recipe_overrides={"ports": {"api": 29521}})
     assert run.status == "failed"
-    assert "api_port_is_master_port" in run.failure
+    assert "one_port_for_two" in run.failure
     assert "Look at the host" not in run.tasks
 
 
 def test_a_rank_that_crashes_at_start_shows_its_own_last_lines(play: Play) -> None:
-    run = play("site.yml", tags="start", recipe_overrides={"serve": {"max-model-len": 999999}})
+    run = play(
+        "site.yml",
+        tags="start",
+        recipe_overrides={"serve": {"max-model-len": 999999}},
+        recipe_accept_risk=["context_over_model"],
+    )
     assert run.status == "failed"
     assert "999999" in run.failure
     assert "ended" in run.failure
@@ -129,6 +133,6 @@ def test_a_corrupted_shard_on_the_worker_is_found_and_only_that_file_is_sent_aga
     command("spark-b", f"printf x | dd of={shard} bs=1 seek=4096 conv=notrunc status=none")
     run = play("site.yml", tags="sync", weights_verify=True)
     assert run.status == "successful", run.failure
-    fetched = [result["wrong"] for result in run.results("Sync") if result.get("wrong")]
+    fetched = [result["wrong"] for result in run.results("Copy") if result.get("wrong")]
     assert fetched == [["model-00002-of-00004.safetensors"]]
     assert play("site.yml", tags="sync", weights_verify=True).changed == {}
