@@ -110,7 +110,7 @@ _SECONDARY = re.compile(
     r"|EngineDeadError|CancelledError|KeyboardInterrupt|SystemExit"
 )
 _OWN_ERROR = re.compile(
-    r"error: |Fatal |terminate called|.*core dumped|Bus error|Illegal instruction|Segmentation fault|Killed$"
+    r"error: |\s*Value error, |Fatal |terminate called|.*core dumped|Bus error|Illegal instruction|Segmentation fault|Killed$"
     r"|.*(?:NCCL WARN |Out of memory: Killed|NVRM: |code=(?:exited|killed|dumped), status=[^0])"
 )
 _TRACE_NOISE = re.compile(

@@ -39,7 +39,7 @@ class Run:
     @property
     def failure(self) -> str:
         """The messages of all failed tasks and unreachable hosts."""
-        bad = ("runner_on_failed", "runner_on_unreachable")
+        bad = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
         found = [event["event_data"] for event in self.events if event["event"] in bad]
         return "\n".join(
             f"{data['host']}: {data['res'].get('msg', data['res'])}" for data in found if not data.get("ignore_errors")
