@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -58,7 +59,7 @@ def compress(source: Sequence[str], path: Path) -> Layer:
     plain = hashlib.sha256()
     with (
         path.open("wb") as file,
-        subprocess.Popen(source, stdout=subprocess.PIPE) as tar,
+        subprocess.Popen(source, stdout=subprocess.PIPE, env=os.environ | {"SOURCE_DATE_EPOCH": "0"}) as tar,
         subprocess.Popen(["zstd", "-q", "-1", "-c"], stdin=subprocess.PIPE, stdout=file) as zstd,
     ):
         assert tar.stdout and zstd.stdin
@@ -68,8 +69,8 @@ def compress(source: Sequence[str], path: Path) -> Layer:
         zstd.stdin.close()
     if tar.returncode or zstd.returncode:
         sys.exit(f"{source[0]} failed with {tar.returncode}, zstd with {zstd.returncode}")
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    with path.open("rb") as made:
+        digest = hashlib.file_digest(made, "sha256").hexdigest()
     print(f"{path.stem}: {path.stat().st_size >> 20} MiB", flush=True)
     return Layer(path, f"sha256:{digest}", f"sha256:{plain.hexdigest()}")
 
@@ -77,7 +78,7 @@ def compress(source: Sequence[str], path: Path) -> Layer:
 def debian(work: Path, mirror: str) -> Layer:
     """Debian with Python."""
     without = [f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in ("doc", "man", "locale")]
-    words = ["mmdebstrap", "--quiet", "--variant=minbase", f"--include={PACKAGES}", *without, RELEASE, "-", mirror]
+    words = ["mmdebstrap", "--variant=minbase", f"--include={PACKAGES}", *without, RELEASE, "-", mirror]
     return compress(words, work / "debian.tar.zst")
 
 
