@@ -125,8 +125,12 @@ class Worker:
         return dict(json.loads(text))
 
     def arrived(self) -> int:
-        """Bytes in the spool."""
-        return sum(path.stat().st_size for path in self.spool.rglob("*") if path.is_file())
+        """Bytes in the spool. A file may get its final name while we look."""
+        total = 0
+        for path in self.spool.rglob("*"):
+            with contextlib.suppress(FileNotFoundError):
+                total += path.stat().st_size if path.is_file() else 0
+        return total
 
     def whole(self) -> dict[str, int]:
         """The proven layers of the spool by name, with their inode, which changes when one is written anew."""
