@@ -20,12 +20,16 @@ $(VENV)/.controller: requirements.txt
 	$(PIP) -r requirements.txt
 	touch $@
 
+$(VENV)/.rig: $(VENV)/.controller tests/rig/requirements.txt
+	$(PIP) -r tests/rig/requirements.txt
+	touch $@
+
 $(VENV)/.tests: $(VENV)/.controller tests/requirements.txt
 	$(PIP) -r tests/requirements.txt
 	touch $@
 
 .PHONY: rig
-rig: $(VENV)/.controller ## Make the two local machines, the registry and the hub
+rig: $(VENV)/.rig ## Make the two local machines, the registry and the hub
 	ansible-playbook -i localhost, tests/rig/create.yml
 
 .PHONY: demo
@@ -33,7 +37,7 @@ demo: rig ## Serve a small chat model over two local machines, and ask it
 	ansible-playbook site.yml -i inventories/local_pair
 
 .PHONY: clean-demo
-clean-demo: $(VENV)/.controller ## Remove all that the demo made, but its downloads
+clean-demo: $(VENV)/.rig ## Remove all that the demo made, but its downloads
 	ansible-playbook -i localhost, tests/rig/destroy.yml
 
 .PHONY: test
