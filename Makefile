@@ -41,7 +41,7 @@ clean-demo: $(VENV)/.rig ## Remove all that the demo made, but its downloads
 	ansible-playbook -i localhost, tests/rig/destroy.yml
 
 .PHONY: test
-test: lint unit oldest molecule e2e sanity ## All tests
+test: lint unit oldest overlay e2e ## All tests that CI runs
 
 .PHONY: lint
 lint: $(VENV)/.tests ## Style and types
@@ -56,7 +56,10 @@ lint: $(VENV)/.tests ## Style and types
 .PHONY: unit
 unit: $(VENV)/.tests ## Unit tests
 	pytest -n auto
-	cd files/overlay && pytest -n auto
+
+.PHONY: overlay
+overlay: ## Tests of the overlay without vLLM
+	tests/overlay/run
 
 .PHONY: oldest
 oldest: ## Unit tests on the oldest ansible-core, where its Python exists
