@@ -10,22 +10,21 @@ import itertools
 import os
 import subprocess
 import threading
-from collections.abc import Callable
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-Run = Callable[[list[str]], tuple[int, str, str]]
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "sources": {"type": "list", "elements": "str", "default": []},
+    "port": {"type": "int", "default": 18730},
+    "share": {"type": "str"},
+    "password": {"type": "str", "no_log": True},
+    "streams": {"type": "int", "default": 4},
+}
 
 # Exit codes of rsync after which another try, or another rail, may help: sockets, streams and time-outs.
 _PASSING = (10, 12, 30, 35)
 _REFUSED = 5
-
-
-def run(words: list[str], password: str | None) -> tuple[int, str, str]:
-    """Run rsync: its code, output and errors. From threads, unlike AnsibleModule.run_command, which changes os.environ."""
-    environment = {**os.environ, "RSYNC_PASSWORD": password or "", "LC_ALL": "C"}
-    done = subprocess.run(words, capture_output=True, text=True, errors="replace", check=False, env=environment)
-    return done.returncode, done.stdout, done.stderr
 
 
 class RsyncError(Exception):
@@ -37,11 +36,15 @@ class PassingError(RsyncError):
 
 
 class Share:
-    """A folder on another host. Transfers take turns over its addresses, one for each rail. A path is a folder of this host."""
+    """A folder on another host, or on this one. Transfers take turns over its addresses, one for each rail.
 
-    def __init__(self, params: dict[str, Any], run: Run) -> None:
+    ``params`` are those of `ARGUMENTS`. Raises RsyncError where no address is given.
+    """
+
+    def __init__(self, params: Mapping[str, Any]) -> None:
+        if not params["sources"]:
+            raise RsyncError("there is no address to fetch files from; name it in sources")
         self._params = params
-        self._run = run
         self._turns = itertools.cycle(params["sources"])
         self._lock = threading.Lock()
 
@@ -55,11 +58,9 @@ class Share:
         place = address if address.startswith("/") else f"{address}:{self._params['port']}"
         source, options = f"{place}/{path}", []
         if place != address:
-            source = f"rsync://{self._params['user']}@{place}/{self._params['share']}/{path}"
+            source = f"rsync://tandem@{place}/{self._params['share']}/{path}"
             options = ["--contimeout=10", "--timeout=60"]
-        # A module that is killed takes its rsync along: left alone it would go on writing beside that of the next run.
-        words = ["setpriv", "--pdeathsig", "KILL", "rsync", "--append", *options, source, str(partial)]
-        code, _out, error = self._run(words)
+        code, error = self._run(["--append", *options, source, str(partial)])
         if code == 0:
             return
         reason = error.strip().splitlines()[0] if error.strip() else f"rsync ended with {code}"
@@ -70,3 +71,12 @@ class Share:
         if code in _PASSING:
             raise PassingError(f"{place}: {reason}")
         raise RsyncError(f"{path} cannot be copied from {place}: {reason} (rsync {code}).")
+
+    def _run(self, words: list[str]) -> tuple[int, str]:
+        """Exit status and errors of rsync."""
+        # From threads, unlike AnsibleModule.run_command, which changes os.environ. A module that is killed takes its rsync along:
+        # left alone it would go on writing beside that of the next run.
+        command = ["setpriv", "--pdeathsig", "KILL", "rsync", *words]
+        environment = {**os.environ, "RSYNC_PASSWORD": self._params["password"] or "", "LC_ALL": "C"}
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, env=environment)
+        return done.returncode, done.stderr

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.tandem.serving.plugins.module_utils._manifest import (
     File,
@@ -31,6 +32,12 @@ from ansible_collections.tandem.serving.plugins.module_utils._manifest import (
     tree_text,
 )
 from ansible_collections.tandem.serving.plugins.module_utils._progress import Progress
+
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "repo": {"type": "str", "required": True},
+    "revision": {"type": "str", "required": True},
+    "cache_dir": {"type": "path", "required": True},
+}
 
 _CHUNK = 4 * 2**20
 # Failed tries of one file in a row without a new byte, before the task gives up.

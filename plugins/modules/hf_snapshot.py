@@ -23,6 +23,7 @@ requirements:
   - huggingface_hub >= 2.4 on the host, but for O(offline=true)
 extends_documentation_fragment:
   - tandem.serving.attributes
+  - tandem.serving.snapshot
   - tandem.serving.progress
 attributes:
   check_mode:
@@ -32,17 +33,9 @@ attributes:
     support: full
     description: Shows the number of files and bytes that are missing before and after.
 options:
-  repo:
-    description: The repository, as C(organisation/name).
-    type: str
-    required: true
   revision:
     description: Commit of 40 hexadecimal digits. A branch or tag is resolved first, and kept as a ref.
     type: str
-    required: true
-  cache_dir:
-    description: Folder of the hub cache, usually C($HF_HOME/hub).
-    type: path
     required: true
   allow:
     description: Patterns of files to take. Empty takes all.
@@ -172,6 +165,7 @@ from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.tandem.serving.plugins.module_utils._hub import HUB_IMPORT_ERROR, Hub, HubError, Place
 from ansible_collections.tandem.serving.plugins.module_utils._manifest import File, manifest_hash, select, to_dicts
 from ansible_collections.tandem.serving.plugins.module_utils._progress import ARGUMENTS, Progress
+from ansible_collections.tandem.serving.plugins.module_utils._snapshot import ARGUMENTS as SNAPSHOT_ARGUMENTS
 from ansible_collections.tandem.serving.plugins.module_utils._snapshot import (
     Snapshot,
     SnapshotError,
@@ -307,9 +301,7 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
-            "repo": {"type": "str", "required": True},
-            "revision": {"type": "str", "required": True},
-            "cache_dir": {"type": "path", "required": True},
+            **SNAPSHOT_ARGUMENTS,
             "allow": {"type": "list", "elements": "str", "default": []},
             "ignore": {"type": "list", "elements": "str", "default": []},
             "fallback_repo": {"type": "str"},

@@ -20,6 +20,7 @@ description:
   - It loads each time it runs. Compare the identity of the image before.
 extends_documentation_fragment:
   - tandem.serving.attributes
+  - tandem.serving.share
   - tandem.serving.progress
 attributes:
   check_mode:
@@ -29,7 +30,6 @@ attributes:
     description: The result names the bytes.
 requirements:
   - docker
-  - rsync >= 3.2 on both hosts
 options:
   name:
     description: Name that the image gets, with its tag.
@@ -49,30 +49,6 @@ options:
     type: list
     elements: dict
     required: true
-  sources:
-    description: Addresses of the daemon, one for each rail. Transfers take turns.
-    type: list
-    elements: str
-    required: true
-  port:
-    description: Port of the daemon.
-    type: int
-    default: 18730
-  share:
-    description: Name under which the daemon offers the folder.
-    type: str
-    default: image
-  user:
-    description: User that the daemon knows.
-    type: str
-    default: tandem
-  password:
-    description: Password of that user.
-    type: str
-  streams:
-    description: Layers to fetch at once.
-    type: int
-    default: 4
 """
 
 EXAMPLES = r"""
@@ -83,6 +59,7 @@ EXAMPLES = r"""
     files: "{{ hostvars['spark1'].exported.files }}"
     layers: "{{ missing.layers }}"
     sources: [192.0.2.1, 198.51.100.1]
+    share: image
     password: "{{ hostvars['spark1'].share_password }}"
   become: true
 """
@@ -147,12 +124,7 @@ def main() -> None:
             "path": {"type": "path", "required": True},
             "files": {"type": "list", "elements": "str", "required": True},
             "layers": {"type": "list", "elements": "dict", "required": True},
-            "sources": {"type": "list", "elements": "str", "required": True},
-            "port": {"type": "int", "default": 18730},
-            "share": {"type": "str", "default": "image"},
-            "user": {"type": "str", "default": "tandem"},
-            "password": {"type": "str", "no_log": True},
-            "streams": {"type": "int", "default": 4},
+            **_rsync.ARGUMENTS,
             **ARGUMENTS,
         },
         supports_check_mode=True,
@@ -165,8 +137,8 @@ def main() -> None:
     module.get_bin_path("rsync", required=True)
     progress = Progress(params["progress_file"], "ship", total, len(params["layers"]))
     already = on_disk(Path(params["path"]), params["layers"])
-    share = _rsync.Share(params, lambda words: _rsync.run(words, params["password"]))
     try:
+        share = _rsync.Share(params)
         names = fetched(params, share, progress)
         watch(_docker_api.load(lambda body: _image_layout.stream(Path(params["path"]), names, body)), progress)
         module.run_command([docker, "image", "tag", _image_layout.LOADING, params["name"]], check_rc=True)

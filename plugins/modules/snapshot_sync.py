@@ -18,10 +18,10 @@ description:
   - Only files that the manifest names and that are missing are copied. A file that was cut off goes on where it stopped. Every file
     that arrives is held against its checksum before it takes its place.
   - Nothing complete is ever removed. As root, the module acts as the owner of the cache.
-requirements:
-  - rsync >= 3.2 on both hosts
 extends_documentation_fragment:
   - tandem.serving.attributes
+  - tandem.serving.snapshot
+  - tandem.serving.share
   - tandem.serving.progress
 attributes:
   check_mode:
@@ -31,47 +31,11 @@ attributes:
     support: full
     description: Shows the number of files and bytes that are missing before and after.
 options:
-  repo:
-    description: The repository, as C(organisation/name).
-    type: str
-    required: true
-  revision:
-    description: Commit of 40 hexadecimal digits.
-    type: str
-    required: true
-  cache_dir:
-    description: Folder of the hub cache, usually C($HF_HOME/hub).
-    type: path
-    required: true
   manifest:
     description: The files, as RV(tandem.serving.hf_snapshot#module:manifest) has them.
     type: list
     elements: dict
     required: true
-  sources:
-    description: Addresses of the daemon, one for each rail. Transfers take turns. A path is another cache on this host, such as a disk.
-    type: list
-    elements: str
-    default: []
-  port:
-    description: Port of the daemon.
-    type: int
-    default: 18731
-  share:
-    description: Name under which the daemon offers its cache.
-    type: str
-    default: weights
-  user:
-    description: User that the daemon knows.
-    type: str
-    default: tandem
-  secret:
-    description: Password of that user.
-    type: str
-  streams:
-    description: Files to copy, or to verify, at once.
-    type: int
-    default: 4
   verify:
     description: Hold the contents of all files against their checksums. What was verified before and not touched is not read.
     type: bool
@@ -88,7 +52,7 @@ EXAMPLES = r"""
     cache_dir: /var/lib/tandem/huggingface/hub
     manifest: "{{ hostvars['spark1'].downloaded.manifest }}"
     sources: [192.0.2.1, 198.51.100.1]
-    secret: "{{ one_run_secret }}"
+    password: "{{ hostvars['spark1'].share_password }}"
   become: true
 """
 
@@ -138,12 +102,12 @@ manifest_hash:
 
 import contextlib
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.tandem.serving.plugins.module_utils import _rsync
 from ansible_collections.tandem.serving.plugins.module_utils._manifest import (
     File,
     ManifestError,
@@ -151,7 +115,9 @@ from ansible_collections.tandem.serving.plugins.module_utils._manifest import (
     manifest_hash,
 )
 from ansible_collections.tandem.serving.plugins.module_utils._progress import ARGUMENTS, Progress
-from ansible_collections.tandem.serving.plugins.module_utils._rsync import PassingError, RsyncError, Run, Share, run
+from ansible_collections.tandem.serving.plugins.module_utils._snapshot import (
+    ARGUMENTS as SNAPSHOT_ARGUMENTS,
+)
 from ansible_collections.tandem.serving.plugins.module_utils._snapshot import (
     Fetch,
     RetryError,
@@ -161,25 +127,23 @@ from ansible_collections.tandem.serving.plugins.module_utils._snapshot import (
 )
 
 
-def fetcher(params: dict[str, Any], snapshot: Snapshot, run: Run) -> Fetch:
-    """A function that lets rsync append the rest of a blob to its partial file."""
-    if not params["sources"]:
-        raise SnapshotError(f"Files of {snapshot.repo} are missing, and there is no address to copy them from.")
-    share = Share(params, run)
+def fetcher(params: dict[str, Any], snapshot: Snapshot) -> Fetch:
+    """A function that lets rsync append the rest of a blob to its partial file. Raises RsyncError."""
+    share = _rsync.Share(params)
 
     def fetch(file: File, target: Path) -> None:
         try:
             share.append(f"{snapshot.folder.name}/blobs/{file.oid}", target)
-        except PassingError as error:
+        except _rsync.PassingError as error:
             raise RetryError(str(error)) from error
-        except RsyncError as error:
+        except _rsync.RsyncError as error:
             raise SnapshotError(f"{file.path} of {snapshot.repo} does not arrive: {error}") from error
 
     return fetch
 
 
-def sync(params: dict[str, Any], run: Run, progress: Progress, check_mode: bool) -> dict[str, Any]:
-    """Do it, and tell the result of the module. Raises SnapshotError."""
+def sync(params: dict[str, Any], progress: Progress, check_mode: bool) -> dict[str, Any]:
+    """Do it, and tell the result of the module. Raises SnapshotError or RsyncError."""
     snapshot = Snapshot(Path(params["cache_dir"]), params["repo"], params["revision"])
     files = from_dicts(params["manifest"])
     with contextlib.nullcontext() if check_mode else snapshot.alone():
@@ -195,7 +159,7 @@ def sync(params: dict[str, Any], run: Run, progress: Progress, check_mode: bool)
         began = time.monotonic()
         if not check_mode:
             if todo:
-                snapshot.fetch(todo, fetcher(params, snapshot, run), params["streams"], progress)
+                snapshot.fetch(todo, fetcher(params, snapshot), params["streams"], progress)
             for file in links:
                 snapshot.link(file)
             if not known:
@@ -224,16 +188,9 @@ def main() -> None:
     """Entry point."""
     module = AnsibleModule(
         argument_spec={
-            "repo": {"type": "str", "required": True},
-            "revision": {"type": "str", "required": True},
-            "cache_dir": {"type": "path", "required": True},
+            **SNAPSHOT_ARGUMENTS,
+            **_rsync.ARGUMENTS,
             "manifest": {"type": "list", "elements": "dict", "required": True},
-            "sources": {"type": "list", "elements": "str", "default": []},
-            "port": {"type": "int", "default": 18731},
-            "share": {"type": "str", "default": "weights"},
-            "user": {"type": "str", "default": "tandem"},
-            "secret": {"type": "str", "no_log": True},
-            "streams": {"type": "int", "default": 4},
             "verify": {"type": "bool", "default": False},
             **ARGUMENTS,
         },
@@ -241,12 +198,12 @@ def main() -> None:
     )
     params = module.params
 
-    module.get_bin_path("rsync", required=True)
+    module.get_bin_path("rsync", required=not module.check_mode)
     try:
         progress = Progress(params["progress_file"], phase="look")
         with acting_as_owner(Path(params["cache_dir"])):
-            result = sync(params, partial(run, password=params["secret"]), progress, module.check_mode)
-    except (SnapshotError, ManifestError) as error:
+            result = sync(params, progress, module.check_mode)
+    except (SnapshotError, ManifestError, _rsync.RsyncError) as error:
         module.fail_json(msg=str(error))
     except PermissionError as error:
         module.fail_json(msg=f"{error}. Everything in {params['cache_dir']} should belong to the owner of that folder.")

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hub.server import Repo
 
-from ansible_collections.tandem.serving.plugins.module_utils import _hub, _rsync
+from ansible_collections.tandem.serving.plugins.module_utils import _hub
 from ansible_collections.tandem.serving.plugins.module_utils._manifest import File, to_dicts
 from ansible_collections.tandem.serving.plugins.module_utils._progress import Progress
 from ansible_collections.tandem.serving.plugins.module_utils._snapshot import Snapshot
@@ -119,13 +119,12 @@ def test_a_copy_ends_in_spite_of_twenty_kills(root: Path, tmp_path: Path) -> Non
         "sources": ["127.0.0.1"],
         "port": daemon.port,
         "share": "weights",
-        "user": "tandem",
+        "password": "right",
         "streams": 2,
         "verify": False,
     }
-    run = partial(_rsync.run, password="right")
     try:
-        kill_often(partial(snapshot_sync.sync, params, run, Progress(None, "look"), False), tmp_path / "worker")
+        kill_often(partial(snapshot_sync.sync, params, Progress(None, "look"), False), tmp_path / "worker")
     finally:
         daemon.stop()
     assert same(root, tmp_path / "worker", revision)

@@ -7,15 +7,15 @@ import os
 import random
 import subprocess
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from ansible_collections.tandem.serving.plugins.module_utils import _rsync, _snapshot
+from ansible_collections.tandem.serving.plugins.module_utils import _snapshot
 from ansible_collections.tandem.serving.plugins.module_utils._manifest import File, manifest_hash, to_dicts
 from ansible_collections.tandem.serving.plugins.module_utils._progress import Progress
+from ansible_collections.tandem.serving.plugins.module_utils._rsync import RsyncError
 from ansible_collections.tandem.serving.plugins.module_utils._snapshot import Snapshot, SnapshotError
 from ansible_collections.tandem.serving.plugins.modules import snapshot_sync
 
@@ -69,13 +69,11 @@ def go(
         "sources": ["127.0.0.1"] if daemon else [],
         "port": daemon.port if daemon else 1,
         "share": "weights",
-        "user": "tandem",
+        "password": "right",
         "streams": 4,
         "verify": False,
     } | options
-
-    run = partial(_rsync.run, password=options.get("password", "right"))
-    return snapshot_sync.sync(params, run, Progress(None, "look"), check)
+    return snapshot_sync.sync(params, Progress(None, "look"), check)
 
 
 def test_the_worker_ends_with_the_layout_of_the_head(tmp_path: Path, files: list[File], daemon: Daemon) -> None:
@@ -164,7 +162,7 @@ def test_a_wrong_source_is_refused_by_its_checksum(tmp_path: Path, files: list[F
     [
         ({"password": "wrong"}, r"The daemon at 127.0.0.1:\d+ refuses this host"),
         ({"share": "other"}, r"does not arrive: The daemon at 127.0.0.1:\d+ refuses this host"),
-        ({"sources": []}, "there is no address to copy them from"),
+        ({"sources": []}, "there is no address to fetch files from"),
         ({"port": 1}, r"does not arrive: 127.0.0.1:1: .* \(6 tries\)"),
         ({"revision": "main"}, "Expected a revision of 40 hexadecimal digits, found 'main'"),
     ],
@@ -173,7 +171,7 @@ def test_a_wrong_source_is_refused_by_its_checksum(tmp_path: Path, files: list[F
 def test_failures_are_named(
     tmp_path: Path, files: list[File], daemon: Daemon, options: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(SnapshotError, match=message):
+    with pytest.raises((SnapshotError, RsyncError), match=message):
         go(tmp_path / "worker", files, daemon, **options)
 
 
