@@ -109,7 +109,7 @@ def _triangle(cages: Mapping[str, Sequence[Cage]], cables: Sequence[Cable]) -> I
         if not between:
             missing.append(_missing(one, other, cages))
         elif len(between) > 1:
-            third = next(host for host in hosts if host not in (one, other))
+            third = (set(hosts) - {one, other}).pop()
             found = "; ".join(cable.label for cable in between)
             yield fault(
                 _NAME,

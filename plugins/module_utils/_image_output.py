@@ -9,7 +9,7 @@ import re
 import subprocess
 from collections import deque
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import IO, Any, cast
 
 from ansible_collections.tandem.serving.plugins.module_utils._progress import Progress
 
@@ -98,11 +98,11 @@ def follow(command: list[str], progress: Progress) -> tuple[int, list[str]]:
     """Run a build and show its progress. Returns its exit status and the last lines that it printed."""
     steps = Steps()
     last: deque[str] = deque(maxlen=20)
-    with subprocess.Popen(
+    # run_command of a module shows nothing before the end.
+    with subprocess.Popen(  # pylint: disable=ansible-bad-function
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as process:
-        assert process.stdout is not None
-        for text in process.stdout:
+        for text in cast("IO[str]", process.stdout):
             last.append(text.rstrip())
             steps.line(last[-1])
             # A step that prints is not stalled.

@@ -259,7 +259,7 @@ class Pool:
         if self._gib:
             figures["kv_gib"], figures["kv_gib_source"] = min(self._gib.values())
             if len(self._gib) > 1:
-                figures["kv_gib_per_rank"] = {_rank(name): gib for name, (gib, _) in self._gib.items()}
+                figures["kv_gib_per_rank"] = {_rank(name): gib for name, (gib, _source) in self._gib.items()}
         elif figures["available_gib"] is not None:
             figures["kv_gib"], figures["kv_gib_source"] = figures["available_gib"], "error"
         if size := self._smallest:

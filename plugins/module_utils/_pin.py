@@ -57,7 +57,7 @@ def parse_reference(text: str) -> Reference:
     if not match:
         raise PinError(f"image '{text}': expected [registry/]name[:tag], without a digest. Set the image's ref.")
     name, tag = match["name"], match["tag"] or "latest"
-    first, _, rest = name.partition("/")
+    first, _slash, rest = name.partition("/")
     if rest and ("." in first or ":" in first or first == "localhost"):
         return Reference(first, rest, tag)
     return Reference("registry-1.docker.io", name if rest else f"library/{name}", tag)

@@ -223,8 +223,8 @@ def _firmware(devices: Sequence[Device]) -> Iterator[Check]:
             by_board.setdefault(device["board"], set()).add(device["firmware"])
     for board, versions in by_board.items():
         evidence = [f"{item['name']}: fw_ver {item['firmware']}" for item in devices if item["board"] == board]
+        found = ", ".join(sorted(versions))
         if len(versions) > 1:
-            found = ", ".join(sorted(versions))
             yield fault(f"firmware of {board}", "firmware_mix", "one version", found, verdict="warn", evidence=evidence)
         else:
-            yield check(f"firmware of {board}", "pass", "one version", next(iter(versions)), evidence=evidence)
+            yield check(f"firmware of {board}", "pass", "one version", found, evidence=evidence)

@@ -43,7 +43,7 @@ def engine() -> list[str]:
     home = Path(os.environ.get("TANDEM_RIG_HOME") or cache / "tandem-rig")
     node = ["docker", "--host", f"unix://{home}/run/docker.sock", "exec", "--interactive", "spark-a", "docker"]
     listed = subprocess.run(
-        [*node, "images", "--quiet", "localhost/tandem/smollm2_local"], capture_output=True, text=True
+        [*node, "images", "--quiet", "localhost/tandem/smollm2_local"], capture_output=True, text=True, check=False
     )
     assert listed.stdout, f"no vLLM here: set TANDEM_VLLM, or run `make demo` ({listed.stderr.strip()})"
     return [*node, "run", "--rm", "--interactive", "--entrypoint", "python3", listed.stdout.split()[0]]
@@ -72,7 +72,12 @@ def complaints() -> dict[str, str]:
     asked = lines()
     script = (Path(__file__).parent / "parse.py").read_text()
     done = subprocess.run(
-        [*engine(), "-c", script], input=json.dumps(list(asked.values())), capture_output=True, text=True, timeout=300
+        [*engine(), "-c", script],
+        input=json.dumps(list(asked.values())),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
     answer = json.loads(done.stdout.splitlines()[-1])
@@ -88,7 +93,7 @@ def test_the_parser_does_complain() -> None:
     wrong = [["serve", "/m", "--nix", "1"], ["serve", "/m", "--speculative-config", '{"metod": "mtp"}']]
     script = (Path(__file__).parent / "parse.py").read_text()
     done = subprocess.run(
-        [*engine(), "-c", script], input=json.dumps(wrong), capture_output=True, text=True, timeout=300
+        [*engine(), "-c", script], input=json.dumps(wrong), capture_output=True, text=True, timeout=300, check=False
     )
     said = json.loads(done.stdout.splitlines()[-1])["complaints"]
     assert "unrecognized arguments: --nix" in said[0]

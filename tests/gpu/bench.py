@@ -31,8 +31,8 @@ def microseconds(calls: list[Callable[[], object]], graph: bool = True, repeats:
             run()
         run = captured.replay
     times = []
-    for _ in range(repeats):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for _run in range(repeats):
+        start, end = (torch.cuda.Event(enable_timing=True) for _run in range(2))
         start.record()
         run()
         end.record()
@@ -42,7 +42,7 @@ def microseconds(calls: list[Callable[[], object]], graph: bool = True, repeats:
 
 
 def inputs(tokens: int, calls: int, dtype: torch.dtype = torch.bfloat16) -> list[tuple[torch.Tensor, ...]]:
-    return [(torch.randn(tokens, HIDDEN, device=DEVICE, dtype=dtype), *routing(tokens)) for _ in range(calls)]
+    return [(torch.randn(tokens, HIDDEN, device=DEVICE, dtype=dtype), *routing(tokens)) for _run in range(calls)]
 
 
 def coop_directly(layer: Experts, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> None:

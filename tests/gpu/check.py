@@ -107,7 +107,7 @@ def deterministic() -> None:
         ids[:, 0] = 3
         ids[:, 1:] = torch.where(ids[:, 1:] == 3, 15, ids[:, 1:])
         x = torch.randn(300, MODEL["hidden"], device=DEVICE, dtype=torch.float16)
-        runs = [layer(x, ids, weights) for _ in range(8)]
+        runs = [layer(x, ids, weights) for _run in range(8)]
         if flag:
             record("deterministic: runs that differ", sum(not torch.equal(runs[0], run) for run in runs), 0)
         error = relative(runs[0], expected(layer, x, ids, weights.half()))
@@ -125,7 +125,7 @@ def graphs() -> None:
         with torch.cuda.graph(graph):
             out = layer(x, ids, weights)
         worst = 0.0
-        for _ in range(3):
+        for _run in range(3):
             new = routing(tokens, 32)
             x.copy_(torch.randn_like(x))
             ids.copy_(new[0])
@@ -160,7 +160,7 @@ def padding() -> None:
 
     def run(query: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         cache = rows.view(pages, 64, 1, nope.ROW)
-        out, *_ = torch.ops._flashmla_C.sparse_decode_fwd(
+        out, *_rest = torch.ops._flashmla_C.sparse_decode_fwd(
             query[:, None].contiguous(), cache, indices[:, None].contiguous(), None, None, None, None, None, None, None,
             512, nope.SOFTMAX_SCALE, None,
         )  # fmt: skip

@@ -133,7 +133,7 @@ class Hub(ThreadingHTTPServer):
         with self.lock:
             if name not in self.repos and (self.root / name).is_dir():
                 self.repos[name] = Repo(self.root / name)
-                _ = self.repos[name].revision
+                self.repos[name].revision  # noqa: B018
             return self.repos.get(name)
 
     def take_fault(self, method: str, path: str) -> Fault | None:
@@ -344,7 +344,7 @@ def main() -> None:
     hub = Hub(arguments.root, (arguments.host, arguments.port), arguments.log, gated)
     if arguments.pidfile:
         arguments.pidfile.write_text(f"{os.getpid()}\n")
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda *_signal: sys.exit(0))
     print(f"hub at {hub.url} serves {arguments.root}", flush=True)
     try:
         hub.serve_forever()

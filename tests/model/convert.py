@@ -159,7 +159,7 @@ def write_safetensors(path: Path, tensors: Tensors) -> None:
 def write_shards(tensors: Tensors, folder: Path, count: int) -> None:
     """Write bfloat16 safetensors shards of about equal size, and the index that says which tensor is where."""
     total = sum(weight.size * 2 for weight in tensors.values())
-    shards: list[Tensors] = [{} for _ in range(count)]
+    shards: list[Tensors] = [{} for _shard in range(count)]
     offset = 0
     for name, weight in tensors.items():
         shards[offset * count // total][name] = weight

@@ -41,7 +41,7 @@ def generate(jobs: list[tuple[Path, dict[str, object]]], **env: str) -> tuple[li
     log = done.stdout + done.stderr
     answers = [line.split(" ", 1) for line in done.stdout.splitlines() if line.startswith(("RESULT ", "FAILED "))]
     assert len(answers) == len(jobs), log[-4000:]
-    return [json.loads(text) for _, text in answers], log
+    return [json.loads(text) for _at, text in answers], log
 
 
 def assert_same(found: object, expected: object) -> None:
@@ -94,5 +94,5 @@ def test_one_rank(models: dict[str, Path]) -> None:
 @pytest.mark.parametrize("options", [{}, {"enable_expert_parallel": True}], ids=["tensor", "expert"])
 def test_two_ranks(models: dict[str, Path], options: dict[str, object]) -> None:
     two = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"} | options
-    (found, twin), _ = generate([(models["experts"], two), (models["twin"], {})], VLLM_CPU_OMP_THREADS_BIND="0|1")
+    (found, twin), _log = generate([(models["experts"], two), (models["twin"], {})], VLLM_CPU_OMP_THREADS_BIND="0|1")
     assert_same(found, twin)

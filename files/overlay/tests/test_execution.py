@@ -65,7 +65,7 @@ def layer(codebook: str, count: int = 4) -> tuple[list[Packed], list[list[tuple[
     stacks, matrices = [], []
     for part, n_in, n_out in (("gate", 256, 384), ("up", 256, 384), ("down", 384, 256)):
         stack = Packed([f"{part}.{n}" for n in range(count)], Cut.whole(n_in, n_out), codebook, "cpu")
-        made = [tiny.random_matrix(n_in, n_out, 4, random) for _ in range(count)]
+        made = [tiny.random_matrix(n_in, n_out, 4, random) for _expert in range(count)]
         for n, matrix in enumerate(made):
             for leaf, tensor in matrix.items():
                 stack.load(n, leaf, tensor)

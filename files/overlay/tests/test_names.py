@@ -50,7 +50,7 @@ def test_bad_configuration(change: dict[str, object], message: str) -> None:
 def test_names_of_a_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="found neither"):
         tensor_names(str(tmp_path), None)
-    exl3, _ = tiny.make(tmp_path)
+    exl3 = tiny.make(tmp_path)[0]
     single = tensor_names(str(exl3), None)
     assert "model.layers.1.mlp.experts.3.up_proj.mcg" in single
     (exl3 / "model.safetensors.index.json").write_text(json.dumps({"weight_map": dict.fromkeys(single, "x")}))
@@ -148,7 +148,7 @@ def test_what_never_arrived_is_named(matrix: dict[str, torch.Tensor]) -> None:
         ("trellis", lambda t: t[:8], r"m\.0\.trellis: expected shape \[16, 24, 64\], found \[8, 24, 64\]"),
         ("trellis", lambda t: t[..., :60], "60 values mean 3.75 bits"),
         ("trellis", lambda t: t.int(), "expected torch.int16, found torch.int32"),
-        ("mul1", lambda _: torch.tensor(0), r"m\.0\.mul1: not expected; the module's codebook is mcg"),
+        ("mul1", lambda _shape: torch.tensor(0), r"m\.0\.mul1: not expected; the module's codebook is mcg"),
     ],
 )
 def test_bad_tensor_is_named(matrix: dict[str, torch.Tensor], leaf: str, bad: object, message: str) -> None:

@@ -18,7 +18,7 @@ from tiny import random_matrix
 def test_span(size: int, world: int, widths: list[int]) -> None:
     spans = [span(size, rank, world) for rank in range(world)]
     assert [last - first for first, last in spans] == widths
-    assert [first for first, _ in spans[1:]] == [last for _, last in spans[:-1]]
+    assert [span[0] for span in spans[1:]] == [span[1] for span in spans[:-1]]
     assert spans[-1][1] == size
 
 
@@ -61,11 +61,11 @@ def test_experts_of_all_ranks_together(world: int) -> None:
     random = torch.Generator().manual_seed(7)
     hidden, inner, count, top_k = 256, 512, 5, 2
     stacks = [
-        [random_matrix(n_in, n_out, 4, random) for _ in range(count)]
+        [random_matrix(n_in, n_out, 4, random) for _row in range(count)]
         for n_in, n_out in ((hidden, inner), (hidden, inner), (inner, hidden))
     ]
     x = torch.randn(6, hidden, generator=random, dtype=torch.float64)
-    ids = torch.stack([torch.randperm(count, generator=random)[:top_k] for _ in range(6)])
+    ids = torch.stack([torch.randperm(count, generator=random)[:top_k] for _row in range(6)])
     weights = torch.rand(6, top_k, generator=random)
 
     def run(ids: torch.Tensor, stacks: list[list[tuple[torch.Tensor, ...]]]) -> torch.Tensor:

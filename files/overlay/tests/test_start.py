@@ -90,7 +90,7 @@ def model(layers: int = 4, hidden: int = 64, dtype: torch.dtype = torch.bfloat16
     torch.manual_seed(3)
     made = nn.Module()
     made.model = nn.Module()
-    made.model.layers = nn.ModuleList(Layer(hidden, 96, dtype) for _ in range(layers))
+    made.model.layers = nn.ModuleList(Layer(hidden, 96, dtype) for _row in range(layers))
     return made
 
 
@@ -162,7 +162,7 @@ def test_weights_that_cannot_be_ablated() -> None:
 def test_padding_is_exact() -> None:
     latent, query = torch.randn(200, 512, dtype=torch.float64), torch.randn(3, 4, 512, dtype=torch.float64)
     rows = nope.write_rows(latent)
-    indices = torch.stack([torch.randperm(200)[:64] for _ in range(3)])
+    indices = torch.stack([torch.randperm(200)[:64] for _row in range(3)])
     indices[1, 9:], indices[2] = -1, -1
     native = nope.attend(query, rows, indices)
     assert not rows[:, nope.ROPE_AT :].any()

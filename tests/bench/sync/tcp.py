@@ -14,7 +14,7 @@ else:
     data = bytes(2**20)
     with socket.create_connection((sys.argv[2], int(sys.argv[3])), timeout=60) as peer:
         began = time.monotonic()
-        for _ in range(int(sys.argv[4])):
+        for _block in range(int(sys.argv[4])):
             peer.sendall(data)
         peer.shutdown(socket.SHUT_WR)
         peer.recv(1)

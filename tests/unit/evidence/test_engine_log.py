@@ -163,8 +163,8 @@ def test_a_start_under_way_is_inconclusive_and_shows_its_progress() -> None:
 
 
 def test_progress_of_a_bar_that_overwrites_itself_is_the_last() -> None:
-    bar = "".join(f"Loading safetensors checkpoint shards:  {n * 10}% Completed | {n}/10 [00:01]\r" for n in range(8))
-    assert engine(API + bar)["progress"] == {"done": 7, "total": 10, "percent": 70}
+    bars = "".join(f"Loading safetensors checkpoint shards:  {n * 10}% Completed | {n}/10 [00:01]\r" for n in range(8))
+    assert engine(API + bars)["progress"] == {"done": 7, "total": 10, "percent": 70}
 
 
 def test_progress_of_tensorfold() -> None:

@@ -41,7 +41,7 @@ def test_any_truncation(raw: bytes, length: int) -> None:
 
 @given(samples, st.data())
 def test_any_damage(raw: bytes, data: st.DataObject) -> None:
-    for _ in range(5):
+    for _damage in range(5):
         at = data.draw(st.integers(0, len(raw)))
         raw = raw[:at] + data.draw(st.binary(max_size=40)) + raw[at + data.draw(st.integers(0, 40)) :]
     read(raw)
@@ -112,7 +112,7 @@ def test_compressed_and_cut_files(tmp_path: Path) -> None:
     whole.write_bytes(gzip.compress(raw))
     cut.write_bytes(gzip.compress(raw)[:-20])
     found = {
-        Path(source.name).name: sum(1 for _ in source.lines)
+        Path(source.name).name: sum(1 for _line in source.lines)
         for source in _log_source.sources({"paths": [f"{tmp_path}/*.gz"]})
     }
     assert found["whole.log.gz"] == raw.count(b"\n")
@@ -152,7 +152,7 @@ def test_a_file_without_newlines_stays_flat(tmp_path: Path) -> None:
     path = tmp_path / "blob.log"
     path.write_bytes(b"x" * 8_000_000)
     tracemalloc.start()
-    assert sum(1 for _ in _log_source.from_file(str(path)).lines) == 1
+    assert sum(1 for _line in _log_source.from_file(str(path)).lines) == 1
     assert tracemalloc.get_traced_memory()[1] < 5_000_000
     tracemalloc.stop()
 

@@ -27,7 +27,7 @@ class Lab:
 
     def __init__(self, topology: str, cables: Cables, fixture: str = "spark_bare", **options: Any) -> None:
         self.topology, self.cables = topology, list(cables)
-        self.names = sorted({name for one, _, other, _ in cables for name in (one, other)})
+        self.names = sorted({name for one, _one_port, other, _other_port in cables for name in (one, other)})
         self.specs = tree.machines(self.names, fixture)
         self.options: dict[str, Any] = {"platform": "gb10", **options}
         self.extra: dict[str, dict[str, Any]] = {}

@@ -68,7 +68,7 @@ class Head:
         (root / "secrets").chmod(0o600)
         words = ["rsync", "--daemon", "--no-detach", f"--config={root}/rsyncd.conf", f"--bwlimit={rate}"]
         self.daemon = subprocess.Popen(words)
-        for _ in range(100):
+        for _try in range(100):
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", self.port)) == 0:
                     return
@@ -121,7 +121,7 @@ class Worker:
 
     def run(self, **more: Any) -> dict[str, Any]:
         process = self.start(**more)
-        text, _ = process.communicate(timeout=120)
+        text = process.communicate(timeout=120)[0]
         return dict(json.loads(text))
 
     def arrived(self) -> int:
@@ -173,7 +173,7 @@ def test_ship_of_one_missing_layer(head: Head, worker: Worker) -> None:
 def test_killed_at_any_moment(head: Head, worker: Worker) -> None:
     moments = random.Random(11)
     before: dict[str, int] = {}
-    for _ in range(20):
+    for _try in range(20):
         goal = worker.arrived() + moments.randrange(MIB // 2)
         process = worker.start(streams=2)
         while process.poll() is None and worker.arrived() < goal:

@@ -64,7 +64,7 @@ def size(cache: Path) -> int:
 def kill_often(work: Callable[[], object], cache: Path) -> None:
     """Kill the work soon after it began to write, again and again; then let it end."""
     chance = random.Random(1)
-    for _ in range(KILLS):
+    for _kill in range(KILLS):
         known, before = blobs(cache), size(cache)
         process = multiprocessing.get_context("fork").Process(target=work)
         process.start()

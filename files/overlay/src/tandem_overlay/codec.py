@@ -90,7 +90,7 @@ def _tile_order() -> Tensor:
 
 def decode(trellis: Tensor, name: str) -> Tensor:
     """Packed tiles [in/16, out/16, 16 K] -> D, fp16 [in, out], in the rotated basis. Bit-exact."""
-    rows, columns, _ = trellis.shape
+    rows, columns = trellis.shape[:2]
     values = codebook(name).to(trellis.device)[unpack(trellis)[..., _tile_order().to(trellis.device)]]
     return values.view(rows, columns, 16, 16).transpose(1, 2).reshape(16 * rows, 16 * columns)
 

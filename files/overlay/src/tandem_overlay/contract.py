@@ -20,7 +20,7 @@ class Names:
     def __init__(self, tensors: Iterable[str]) -> None:
         self.modules: dict[str, set[str]] = {}
         for name in tensors:
-            module, _, leaf = name.rpartition(".")
+            module, _dot, leaf = name.rpartition(".")
             self.modules.setdefault(module, set()).add(leaf)
         # A module that lost its trellis is still meant to be EXL3, and one that only has a `.su` may be anything.
         self.packed = {module for module, leaves in self.modules.items() if leaves & {*LEAVES, *MARKERS}}
@@ -60,8 +60,8 @@ class Names:
 
     def _missing(self, tensor: str, wanted: Collection[str] = ()) -> str:
         """What to say of a missing tensor, with the nearest name that nobody asks for."""
-        module, _, _ = tensor.rpartition(".")
-        parent, _, _ = module.rpartition(".")
+        module = tensor.rpartition(".")[0]
+        parent = module.rpartition(".")[0]
         if module in self.modules:
             odd = [f"{module}.{leaf}" for leaf in self.modules[module] - _ALL]
         else:

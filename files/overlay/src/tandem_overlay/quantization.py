@@ -93,7 +93,7 @@ class Exl3Config(QuantizationConfig):
             modules = expert_modules(_without(prefix, ".routed_experts"), layer.moe_config.num_experts)
             return self._if_packed(modules, lambda codebook: Exl3ExpertsMethod(layer, modules, codebook, self.settings))
         if isinstance(layer, LinearBase | ParallelLMHead):
-            parent, _, name = prefix.rpartition(".")
+            parent, _dot, name = prefix.rpartition(".")
             parts = self.packed_modules_mapping.get(name, [name])
             modules = [f"{parent}.{part}" if parent else part for part in parts]
             method = self._if_packed(modules, lambda codebook: Exl3LinearMethod(modules, codebook))

@@ -24,8 +24,9 @@ class Settings:
     """Ablation of o_proj as `direction=FILE[,alpha=3.0][,layers=15-45][,mtp=1]`; empty is off."""
 
     @classmethod
-    def read(cls, env: Mapping[str, str] = os.environ) -> Settings:
+    def read(cls, env: Mapping[str, str] | None = None) -> Settings:
         """ConfigError names a switch that is unknown or malformed."""
+        env = os.environ if env is None else env
         known = {f"{PREFIX}{name.upper()}": name for name in cls.__dataclass_fields__}
         values: dict[str, object] = {}
         for variable in (name for name in env if name.startswith(PREFIX)):
