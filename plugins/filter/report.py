@@ -38,6 +38,10 @@ options:
     description: Columns of V(table).
     type: int
     default: 110
+  picture:
+    description: SVG to show above the checks in V(html), as P(tandem.serving.fabric_svg#filter) draws it.
+    type: str
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -73,6 +77,7 @@ def report(
     title: str = "Report",
     about: Mapping[str, Any] | None = None,
     width: int = 110,
+    picture: str = "",
 ) -> str | dict[str, Any]:
     """See DOCUMENTATION."""
     facts = about or {}
@@ -81,7 +86,7 @@ def report(
     if form == "json":
         return _report.to_json(hosts, title, facts)
     if form == "html":
-        return _report.to_html(hosts, title, facts)
+        return _report.to_html(hosts, title, facts, picture)
     if form == "data":
         return _report.document(hosts, title, facts)
     raise AnsibleFilterError(f"report: form '{form}' is none of table, json, html and data.")

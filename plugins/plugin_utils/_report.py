@@ -62,8 +62,8 @@ def to_json(hosts: Hosts, title: str, about: Mapping[str, Any]) -> str:
     return json.dumps(document(hosts, title, about), indent=2, ensure_ascii=False) + "\n"
 
 
-def to_html(hosts: Hosts, title: str, about: Mapping[str, Any]) -> str:
-    """One page, without script and without anything that would have to be loaded."""
+def to_html(hosts: Hosts, title: str, about: Mapping[str, Any], picture: str = "") -> str:
+    """One page, without script and without anything that would have to be loaded. ``picture`` is SVG, taken as it is."""
     facts = "".join(f"<dt>{_html(name)}</dt><dd>{_html(value)}</dd>" for name, value in about.items())
     counts = _counts(hosts)
     tiles = "".join(
@@ -79,6 +79,7 @@ def to_html(hosts: Hosts, title: str, about: Mapping[str, Any]) -> str:
         headline=_html(_headline(hosts)),
         facts=facts,
         tiles=tiles,
+        picture=f"<figure>{picture}</figure>" if picture else "",
         sections=sections,
         style=_STYLE,
     )
@@ -172,6 +173,8 @@ details { margin: .35rem 0; border: 1px solid var(--line); border-radius: 6px; b
 details > dl { padding: 0 1rem .8rem; }
 summary { padding: .45rem .8rem; cursor: pointer; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
 summary i { opacity: .75; }
+figure { margin: 0; overflow-x: auto; }
+svg { max-width: 100%; height: auto; border-radius: 6px; }
 pre { margin: 0; padding: .6rem; overflow-x: auto; border-radius: 4px; background: var(--bg); font-size: .85rem; white-space: pre-wrap; }
 .badge { display: inline-block; min-width: 5.6rem; padding: 0 .5rem; border: 1px solid currentColor; border-radius: 1rem;
   font-size: .8rem; text-align: center; }
@@ -194,7 +197,7 @@ _PAGE = """<!DOCTYPE html>
 <ul>{tiles}</ul>
 <dl>{facts}</dl>
 </header>
-<main>{sections}</main>
+<main>{picture}{sections}</main>
 </body>
 </html>
 """
