@@ -180,6 +180,12 @@ FABRIC = {
         "iptables: FORWARD policy DROP, no rule in DOCKER-USER",
         "Set fabric_configure to true, or on {host}: iptables -I DOCKER-USER -i {into} -o {out} -j ACCEPT, for both directions.",
     ),
+    "pfc_off": Cause(
+        "Priority flow control is off on a port that is cabled to a switch, so that the switch drops packets under load.",
+        "dcb pfc show: prio-pfc 3:off",
+        "Set fabric_configure to true, or on {host}: dcb pfc set dev {netdev} prio-pfc 3:on; dcb app replace dev {netdev} dscp-prio 26:3. "
+        "On the switch turn PFC on for priority 3 and trust DSCP.",
+    ),
     "route_not_on_rail": Cause(
         "The kernel sends packets for the peer out of another interface.",
         "ip route get: via another device",

@@ -37,7 +37,8 @@ _TOPOLOGY = {
         "NCCL_IB_SUBNET_AWARE_ROUTING": "1",
         "NCCL_NET_PLUGIN": "none",
     },
-    # The traffic class that the switch treats as lossless.
+    # As for a pair: each half is in a subnet of its own, and nothing leads from one to the other. With a single rail the value
+    # changes nothing. 106 is DSCP 26, the traffic class that is lossless.
     "switch": {"NCCL_CROSS_NIC": "0", "NCCL_IB_MERGE_NICS": "0", "NCCL_IB_TC": "106"},
 }
 
@@ -55,6 +56,9 @@ def environment(plan: Plan, platform: str, engine: str, gid_index: int | None) -
     env["VLLM_HOST_IP"] = plan["address"]
     if platform == "gb300" and len(hcas) > 1:
         env |= {"NCCL_IB_TC": "106", "NCCL_IB_QPS_PER_CONNECTION": "4"}
+    if engine == "vllm":
+        # Its NIXL connector moves KV caches by UCX, which otherwise takes any device.
+        env["UCX_NET_DEVICES"] = ",".join(f"{hca}:1" for hca in hcas)
     if engine == "tensorfold":
         env["TF_ROCE_HCA"] = ",".join(hcas)
         if plan["topology"] == "ring":

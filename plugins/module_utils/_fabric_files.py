@@ -6,10 +6,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, TypedDict
 
-from ansible_collections.tandem.serving.plugins.module_utils._fabric_plan import Plan
+from ansible_collections.tandem.serving.plugins.module_utils._fabric_plan import Plan, Route
 
 Backend = Literal["netplan", "networkmanager", "networkd"]
 _MARK = "# Managed by Ansible: role tandem.serving.fabric"
@@ -23,11 +23,11 @@ class File(TypedDict):
 
 
 class Interface(TypedDict):
-    """One interface: addresses with prefix, and routes with ``to``, ``via`` and ``netdev``."""
+    """One interface: addresses with prefix, and the routes that leave by it."""
 
     name: str
     addresses: list[str]
-    routes: list[Mapping[str, str]]
+    routes: list[Route]
 
 
 def interfaces(plan: Plan) -> list[Interface]:
@@ -61,7 +61,10 @@ def _netplan(found: Sequence[Interface], mtu: int) -> list[File]:
                 "optional": True,
             }
         if one["routes"]:
-            entry["routes"] = [{"to": route["to"], "via": route["via"]} for route in one["routes"]]
+            entry["routes"] = [
+                {"to": f"{route['peer_address']}/32", "via": route["via"], "from": route["address"]}
+                for route in one["routes"]
+            ]
         ethernets[one["name"]] = entry
     # YAML, of which JSON is a part.
     content = json.dumps({"network": {"version": 2, "ethernets": ethernets}}, indent=2)
@@ -81,7 +84,11 @@ def _keyfile(one: Interface, mtu: int) -> File:
         "method=manual",
     ]
     lines += [f"address{number}={address}" for number, address in enumerate(one["addresses"], 1)]
-    lines += [f"route{number}={route['to']},{route['via']}" for number, route in enumerate(one["routes"], 1)]
+    for number, route in enumerate(one["routes"], 1):
+        lines += [
+            f"route{number}={route['peer_address']}/32,{route['via']}",
+            f"route{number}_options=src={route['address']}",
+        ]
     lines += ["never-default=true", "", "[ipv6]", "method=link-local", "addr-gen-mode=eui64", ""]
     return File(
         path=f"/etc/NetworkManager/system-connections/tandem-{one['name']}.nmconnection", content="\n".join(lines)
@@ -104,7 +111,8 @@ def _unit(one: Interface, mtu: int) -> File:
         lines += ["IPv6LinkLocalAddressGenerationMode=eui64", "IPv6AcceptRA=no"]
     lines += [f"Address={address}" for address in one["addresses"]]
     for route in one["routes"]:
-        lines += ["", "[Route]", f"Destination={route['to']}", f"Gateway={route['via']}"]
+        lines += ["", "[Route]", f"Destination={route['peer_address']}/32", f"Gateway={route['via']}"]
+        lines += [f"PreferredSource={route['address']}"]
     return File(path=f"/etc/systemd/network/05-tandem-{one['name']}.network", content="\n".join([*lines, ""]))
 
 
@@ -119,12 +127,13 @@ def files(plan: Plan, backend: Backend, mtu: int) -> list[File]:
 
 
 def apply_commands(backend: Backend, netdevs: Sequence[str]) -> list[list[str]]:
-    """What makes the running system follow the files."""
+    """What makes the running system follow the files. The loopback device comes first: routes want its address."""
     if backend == "netplan":
         return [["netplan", "apply"]]
+    ordered = sorted(netdevs, key=lambda name: name != "lo")
     if backend == "networkmanager":
         return [
             ["nmcli", "connection", "reload"],
-            *[["nmcli", "connection", "up", f"tandem-{name}"] for name in netdevs],
+            *[["nmcli", "connection", "up", f"tandem-{name}"] for name in ordered],
         ]
-    return [["networkctl", "reload"], *[["networkctl", "reconfigure", name] for name in netdevs]]
+    return [["networkctl", "reload"], *[["networkctl", "reconfigure", name] for name in ordered]]

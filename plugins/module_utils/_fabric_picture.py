@@ -1,7 +1,7 @@
 # Copyright: Tandem contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Draw a fabric: hosts, ports, halves, rails with addresses and measured Gb/s. What is wrong is red."""
+"""Show a fabric as a picture and as text: hosts, ports, halves, rails with addresses and measured Gb/s. What is wrong is red."""
 
 from __future__ import annotations
 
@@ -60,6 +60,32 @@ def _names(name: str, text: str) -> bool:
             return True
         at = text.find(name, at + 1)
     return False
+
+
+def table(plans: Mapping[str, Plan]) -> str:
+    """One line for each rail."""
+    rows = [("host", "rail", "device", "GID", "address", "to", "Gb/s", "cable", "")]
+    for host, plan in plans.items():
+        for rail in plan["rails"]:
+            verdict = verdict_of(rail, plan["checks"])
+            rate = plan["gbps"].get(rail["hca"] or "")
+            rows.append(
+                (
+                    host,
+                    rail["netdev"],
+                    rail["hca"] or "-",
+                    "-" if rail["gid_index"] is None else str(rail["gid_index"]),
+                    f"{rail['address']}/{rail['prefixlen']}" + ("" if rail["present"] else " (missing)"),
+                    rail["peer_address"] or "-",
+                    "-" if rate is None else f"{rate:.1f}",
+                    rail["cable"] or "-",
+                    "" if verdict in ("pass", "inconclusive") else verdict,
+                )
+            )
+        if not plan["rails"]:
+            rows.append((host, "no rail", "", "", "", "", "", "", ""))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
 
 def _text(

@@ -36,6 +36,18 @@ class Rail(TypedDict):
     present: bool
 
 
+class Route(TypedDict):
+    """The way to another rank's loopback address ``peer_address`` from the own one, ``address``: over ``via`` out of ``netdev``."""
+
+    netdev: str
+    cable: str
+    address: str
+    via: str
+    peer: str
+    peer_netdev: str
+    peer_address: str
+
+
 class Peer(TypedDict):
     """Another rank, and the address at which this rank reaches it over the fabric."""
 
@@ -57,7 +69,7 @@ class Plan(TypedDict):
     master_address: str
     peers: list[Peer]
     rails: list[Rail]
-    routes: list[dict[str, str]]
+    routes: list[Route]
     loopback: str
     graph: str
     env: dict[str, str]

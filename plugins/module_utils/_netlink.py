@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, TypedDict
 
 
@@ -77,6 +78,13 @@ def parse_route(text: str) -> dict[str, str]:
 def parse_default_routes(text: str) -> list[str]:
     """The output of ``ip -j route show default``: the interfaces in it."""
     return [row["dev"] for row in _rows(text) if "dev" in row]
+
+
+def parse_lossless(pfc: str, app: str) -> bool | None:
+    """Whether DSCP 26 has priority 3, and that one flow control, by ``dcb pfc show`` and ``dcb -N app show``. None: not told."""
+    if not re.search(r"\b3:o(n|ff)\b", pfc):
+        return None
+    return bool(re.search(r"\b3:on\b", pfc) and re.search(r"\b26:3\b", app))
 
 
 def parse_lldp(text: str) -> list[Neighbour]:

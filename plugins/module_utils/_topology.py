@@ -23,7 +23,7 @@ from ansible_collections.tandem.serving.plugins.module_utils import (
 from ansible_collections.tandem.serving.plugins.module_utils._check import Check, check
 from ansible_collections.tandem.serving.plugins.module_utils._fabric_cables import Cage
 from ansible_collections.tandem.serving.plugins.module_utils._fabric_causes import fault
-from ansible_collections.tandem.serving.plugins.module_utils._fabric_plan import Facts, Peer, Plan, Rail, empty
+from ansible_collections.tandem.serving.plugins.module_utils._fabric_plan import Facts, Peer, Plan, Rail, Route, empty
 from ansible_collections.tandem.serving.plugins.module_utils._fabric_rails import Addresses, Lane
 from ansible_collections.tandem.serving.plugins.module_utils._rdma import ipv4
 
@@ -34,6 +34,7 @@ _SPEED = {"gb10": 200000, "gb300": 400000}
 _SWITCHLESS = ("triangle", "ring")
 # What configuring cures: refused only when nobody is to configure.
 _CURABLE = (
+    "port_down",
     "rail_without_address",
     "halves_in_one_subnet",
     "one_subnet_for_two_cables",
@@ -91,6 +92,9 @@ def _rdma(plans: dict[str, Plan], hosts: Mapping[str, Facts], topology: str, opt
         return
     lanes = _fabric_wiring.lanes(topology, cages, cables)
     _give_rails(plans, hosts, lanes, options)
+    if topology == "switch":
+        for host, one in plans.items():
+            one["checks"] += list(_lossless(host, one, hosts[host].get("lossless", {})))
     head["checks"] += list(_firmware(hosts, cages))
     head["checks"] += list(_nccl(topology, options))
     _give_addresses(plans, hosts, topology, options)
@@ -141,7 +145,7 @@ def _one_subnet(plans: Mapping[str, Plan], lane: Lane, subnet: str, taken_by: st
 
 
 def _rail(host: str, rail: Rail, facts: Facts, platform: str) -> Iterator[Check]:
-    netdev = next(item for item in facts["netdevs"] if item["name"] == rail["netdev"])
+    netdev = {item["name"]: item for item in facts["netdevs"]}[rail["netdev"]]
     have = [f"{item['address']}/{item['prefixlen']}" for item in ipv4(netdev)]
     name = f"address of {rail['netdev']}"
     expected = f"{rail['address']}/{rail['prefixlen']} for {rail['cable']}"
@@ -210,6 +214,27 @@ def _duplicates(plans: Mapping[str, Plan]) -> None:
                     address=address,
                     places=" or ".join(found),
                 )
+            )
+
+
+def _lossless(host: str, one: Plan, lossless: Mapping[str, bool | None]) -> Iterator[Check]:
+    for netdev in (rail["netdev"] for rail in one["rails"]):
+        name, expected, found = (
+            f"flow control of {netdev}",
+            "PFC on priority 3, DSCP 26 mapped to it",
+            lossless.get(netdev),
+        )
+        if found:
+            yield check(name, "pass", expected, "both", evidence=[f"dcb pfc and dcb app of {netdev}"])
+        else:
+            yield fault(
+                name,
+                "pfc_off",
+                expected,
+                "not told by dcb" if found is None else "off",
+                verdict="inconclusive" if found is None else "warn",
+                host=host,
+                netdev=netdev,
             )
 
 
@@ -292,25 +317,36 @@ def _give_transit(plans: dict[str, Plan], hosts: Mapping[str, Facts], options: O
     pool = ipaddress.IPv4Network(options.loopbacks)
     for rank, host in enumerate(names):
         one = plans[host]
-        one["loopback"] = str(pool[rank + 1])
+        loopback = str(pool[rank + 1])
         before, after = names[rank - 1], names[(rank + 1) % len(names)]
         if options.engine == "tensorfold":
             one["graph"] = _fabric_env.graph(one["rails"], before, after)
         have = [item["address"] for item in ipv4(_loopback(hosts[host]))]
-        if one["loopback"] in have or options.configure:
+        if loopback in have or options.configure:
+            one["loopback"] = loopback
             for other_rank, other in enumerate(names):
                 if other != host:
-                    via = other if other in (before, after) else after
+                    # There and back by the same machine: a strict reverse path filter drops what comes another way.
+                    via = other if other in (before, after) else names[min(rank, other_rank) + 1]
                     rail = next(rail for rail in one["rails"] if rail["peer"] == via)
                     one["routes"].append(
-                        {"to": f"{pool[other_rank + 1]}/32", "via": rail["peer_address"], "netdev": rail["netdev"]}
+                        Route(
+                            netdev=rail["netdev"],
+                            cable=rail["cable"] if other == via else f"{rail['cable']}, then the next",
+                            # Who is across knows no way back to the cable's subnet.
+                            address=loopback,
+                            via=rail["peer_address"],
+                            peer=other,
+                            peer_netdev="lo",
+                            peer_address=str(pool[other_rank + 1]),
+                        )
                     )
         else:
             one["checks"].append(
                 fault(
                     "way across the ring",
                     "transit_missing",
-                    f"{one['loopback']} on lo, and routes to the others",
+                    f"{loopback} on lo, and routes to the others",
                     ", ".join(have) or "neither",
                     verdict="warn",
                 )

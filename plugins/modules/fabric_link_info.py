@@ -51,6 +51,12 @@ forwarding:
     - The chains are read by root only.
   returned: always
   type: dict
+lossless:
+  description:
+    - Of each of O(netdevs) whether priority flow control is on for the traffic class of RDMA, priority 3 for DSCP 26. Null where the device
+      does not tell.
+  returned: always
+  type: dict
 backend:
   description: What configures the network, V(netplan), V(networkmanager), V(networkd), or empty.
   returned: always
@@ -111,6 +117,13 @@ def forwarding(module: AnsibleModule) -> dict[str, Any]:
     }
 
 
+def lossless(module: AnsibleModule, netdev: str) -> bool | None:
+    """Whether the port takes part in flow control."""
+    pfc = output(module, "dcb", "pfc", "show", "dev", netdev, "prio-pfc")
+    app = output(module, "dcb", "-N", "app", "show", "dev", netdev, "dscp-prio")
+    return _netlink.parse_lossless(pfc, app)
+
+
 def backend(module: AnsibleModule) -> str:
     """What configures the network of this host."""
     if module.get_bin_path("netplan", opt_dirs=["/usr/sbin"]) and Path("/etc/netplan").is_dir():
@@ -136,6 +149,7 @@ def main() -> None:
         changed=False,
         neighbours=[item for item in neighbours if item["netdev"] in module.params["netdevs"]],
         forwarding=forwarding(module),
+        lossless={netdev: lossless(module, netdev) for netdev in module.params["netdevs"]},
         backend=backend(module),
     )
 

@@ -15,7 +15,7 @@ author:
 description:
   - Writes the files of the network configuration and makes the system follow them.
   - Before it does, it arms the timer C(tandem-fabric-rollback.timer). Unless somebody stops the timer in time, the files become what they
-    were, and the system follows those.
+    were, the system follows those, and the interfaces have the addresses and the MTU that they had.
 extends_documentation_fragment:
   - tandem.serving.attributes
 attributes:
@@ -78,11 +78,13 @@ files:
 """
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tandem.serving.plugins.module_utils import _fabric_files
+from ansible_collections.tandem.serving.plugins.module_utils import _fabric_files, _netlink
+from ansible_collections.tandem.serving.plugins.module_utils._fabric_run import output
 
 _KEPT = Path("/run/tandem/fabric-rollback")
 _UNIT = "tandem-fabric-rollback"
@@ -92,6 +94,16 @@ def read(path: str) -> str:
     """What a file holds, nothing where there is none."""
     file = Path(path)
     return file.read_text() if file.exists() else ""
+
+
+def running(module: AnsibleModule) -> Iterator[list[str]]:
+    """Commands that give the interfaces what they have now, also what no file says."""
+    addresses = _netlink.parse_addresses(output(module, "ip", "-j", "addr"))
+    for name in module.params["netdevs"]:
+        yield ["ip", "link", "set", name, "mtu", (Path("/sys/class/net") / name / "mtu").read_text().strip()]
+        for item in addresses.get(name, []):
+            if item["scope"] == "global":
+                yield ["ip", "addr", "replace", f"{item['address']}/{item['prefixlen']}", "dev", name]
 
 
 def arm(module: AnsibleModule, changed: dict[str, str], apply: list[list[str]]) -> None:
@@ -105,11 +117,11 @@ def arm(module: AnsibleModule, changed: dict[str, str], apply: list[list[str]]) 
         kept = _KEPT / str(number)
         kept.write_text(before)
         kept.chmod(0o600)
-        back = ["cp", "-p", str(kept), path] if before else ["rm", "-f", path]
-        script.append(shlex.join(back))
+        # Into the file that is there: it keeps its mode.
+        script.append(f"cat {kept} >{shlex.quote(path)}" if before else shlex.join(["rm", "-f", path]))
     # What nobody configures any more keeps its addresses: flush first.
-    script += [shlex.join(["ip", "addr", "flush", "dev", name, "scope", "global"]) for name in module.params["netdevs"]]
-    script += [shlex.join(words) for words in apply]
+    flush = [["ip", "addr", "flush", "dev", name, "scope", "global"] for name in module.params["netdevs"]]
+    script += [shlex.join(words) for words in (*flush, *apply, *running(module))]
     (_KEPT / "script").write_text("\n".join([*script, ""]))
     words = [f"--unit={_UNIT}", f"--on-active={module.params['rollback_seconds']}", "/bin/sh", str(_KEPT / "script")]
     module.run_command([module.get_bin_path("systemd-run", required=True), *words], check_rc=True)

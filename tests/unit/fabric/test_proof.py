@@ -139,11 +139,30 @@ def test_netplan(tmp_path: Path) -> None:
         "mtu": 9000,
         "optional": True,
         "routes": [
-            {"to": "192.168.99.2/32", "via": "192.168.200.2"},
-            {"to": "192.168.99.3/32", "via": "192.168.200.2"},
+            {"to": "192.168.99.2/32", "via": "192.168.200.2", "from": "192.168.99.1"},
+            {"to": "192.168.99.3/32", "via": "192.168.200.2", "from": "192.168.99.1"},
         ],
     }
     assert "enP7s7" not in ethernets
+
+
+def test_routes_of_keyfiles_and_units(tmp_path: Path) -> None:
+    plan = Lab("ring", RING, nccl="2.30.7", configure=True).address().plan(tmp_path)["c"]
+    keyfiles = {
+        file["path"]: file["content"].splitlines() for file in _fabric_files.files(plan, "networkmanager", 9000)
+    }
+    to_b = next(lines for path, lines in keyfiles.items() if "enp1s0f0np0" in path)
+    assert [line for line in to_b if line.startswith("route")] == [
+        "route1=192.168.99.1/32,192.168.202.1",
+        "route1_options=src=192.168.99.3",
+        "route2=192.168.99.2/32,192.168.202.1",
+        "route2_options=src=192.168.99.3",
+    ]
+    assert any("type=loopback" in lines and "address2=192.168.99.3/32" in lines for lines in keyfiles.values())
+    units = "".join(file["content"] for file in _fabric_files.files(plan, "networkd", 9000))
+    assert units.count("PreferredSource=192.168.99.3") == 3
+    commands = _fabric_files.apply_commands("networkmanager", ["enp1s0f0np0", "lo"])
+    assert [words[-1] for words in commands] == ["reload", "tandem-lo", "tandem-enp1s0f0np0"]
 
 
 def test_keyfiles_and_units(tmp_path: Path) -> None:
@@ -177,6 +196,27 @@ def test_picture_is_red_where_it_is_wrong(tmp_path: Path) -> None:
     assert [_fabric_picture.verdict_of(one, plans["a"]["checks"]) for one in plans["a"]["rails"]] == ["pass", "pass"]
 
 
+def test_picture_and_table_tell_what_was_measured(tmp_path: Path) -> None:
+    plans = Lab("pair", PAIR).address().plan(tmp_path)
+    plans["a"]["gbps"] = {"rocep1s0f1": 97.34, "roceP2p1s0f1": 96.0}
+    plans["b"]["gbps"] = {"rocep1s0f0": 12.91}
+    drawn = _fabric_picture.svg(plans)
+    for words in ("sends 97.3 Gb/s", "97.3 / 12.9 Gb/s", "96.0 / - Gb/s"):
+        assert words in drawn
+    head, *lines = _fabric_picture.table(plans).splitlines()
+    assert head.split() == ["host", "rail", "device", "GID", "address", "to", "Gb/s", "cable"]
+    assert lines[0].split()[:7] == ["a", "enp1s0f1np1", "rocep1s0f1", "3", "192.168.200.1/24", "192.168.200.2", "97.3"]
+    assert lines[0].endswith("a port 1 - b port 0")
+
+
+def test_table_says_what_is_wrong(tmp_path: Path) -> None:
+    lab = Lab("pair", PAIR).address()
+    lab.netdev("b", "enP2p1s0f0np0")["addresses"] = []
+    lines = _fabric_picture.table(lab.plan(tmp_path)).splitlines()
+    assert [line.split()[1] for line in lines if line.endswith("fail")] == ["enP2p1s0f0np0"]
+    assert "192.168.201.2/24 (missing)" in lines[-1]
+
+
 def test_picture_of_a_switch_without_a_rail(tmp_path: Path) -> None:
     drawn = _fabric_picture.svg(Lab("switch", SWITCH[:1]).plan(tmp_path))
     ElementTree.fromstring(drawn)
@@ -188,6 +228,14 @@ def test_picture_of_a_switch_without_a_rail(tmp_path: Path) -> None:
 )
 def test_ethtool(text: str, words: str) -> None:
     assert _rdma.parse_link(text) == words
+
+
+def test_flow_control() -> None:
+    pfc, app = "prio-pfc 0:off 1:off 2:off 3:on 4:off 5:off 6:off 7:off", "dscp-prio 26:3 48:6"
+    assert _netlink.parse_lossless(pfc, app) is True
+    assert _netlink.parse_lossless(pfc, "dscp-prio 48:6") is False
+    assert _netlink.parse_lossless(pfc.replace("3:on", "3:off"), app) is False
+    assert _netlink.parse_lossless("", "") is None
 
 
 def test_lldp_and_routes() -> None:

@@ -31,6 +31,7 @@ class Lab:
         self.specs = tree.machines(self.names, fixture)
         self.options: dict[str, Any] = {"platform": "gb10", **options}
         self.extra: dict[str, dict[str, Any]] = {}
+        self.lossless: bool | None = True
 
     def netdev(self, host: str, name: str) -> dict[str, Any]:
         return self.specs[host]["netdevs"][name]
@@ -57,6 +58,8 @@ class Lab:
         tree.cable(found, *self.cables)
         for name, more in self.extra.items():
             found[name].update(more)
+        for facts in found.values():
+            facts["lossless"] = dict.fromkeys((netdev["name"] for netdev in facts["netdevs"]), self.lossless)
         return _topology.plan(found, self.topology, "rdma", _topology.Options(**self.options))
 
 
@@ -78,8 +81,12 @@ def names(interface: str, address: str) -> dict[str, str]:
     }
 
 
+def devices(text: str) -> dict[str, str]:
+    return {"NCCL_IB_HCA": f"={text}", "UCX_NET_DEVICES": ",".join(f"{hca}:1" for hca in text.split(","))}
+
+
 PAIR_ENV = {**COMMON, "NCCL_CROSS_NIC": "0", "NCCL_IB_MERGE_NICS": "0", "NCCL_IB_GID_INDEX": "3"}
-ALL_HCAS = "=rocep1s0f0,roceP2p1s0f0,rocep1s0f1,roceP2p1s0f1"
+ALL_HCAS = "rocep1s0f0,roceP2p1s0f0,rocep1s0f1,roceP2p1s0f1"
 SWITCHLESS_ENV = {
     **COMMON,
     "NCCL_CROSS_NIC": "1",
@@ -96,12 +103,12 @@ def test_pair_with_one_cable(tmp_path: Path) -> None:
     assert plans["a"]["env"] == {
         **PAIR_ENV,
         **names("enp1s0f1np1", "192.168.200.1"),
-        "NCCL_IB_HCA": "=rocep1s0f1,roceP2p1s0f1",
+        **devices("rocep1s0f1,roceP2p1s0f1"),
     }
     assert plans["b"]["env"] == {
         **PAIR_ENV,
         **names("enp1s0f0np0", "192.168.200.2"),
-        "NCCL_IB_HCA": "=rocep1s0f0,roceP2p1s0f0",
+        **devices("rocep1s0f0,roceP2p1s0f0"),
     }
     assert [one["master_address"] for one in plans.values()] == ["192.168.200.1", "192.168.200.1"]
     assert plans["b"]["peers"] == [{"host": "a", "rank": 0, "address": "192.168.200.1"}]
@@ -127,20 +134,18 @@ def test_pair_with_two_cables(tmp_path: Path) -> None:
     assert odd(plans) == []
     for rank, (one, address) in enumerate(zip(plans.values(), ("192.168.200.1", "192.168.200.2"), strict=True)):
         assert one["rank"] == rank
-        assert one["env"] == {**PAIR_ENV, **names("enp1s0f0np0", address), "NCCL_IB_HCA": ALL_HCAS}
+        assert one["env"] == {**PAIR_ENV, **names("enp1s0f0np0", address), **devices(ALL_HCAS)}
 
 
 def test_triangle(tmp_path: Path) -> None:
     plans = Lab("triangle", TRIANGLE, nccl="2.30.7").address().plan(tmp_path)
     assert odd(plans) == []
-    hcas = {
-        "a": ALL_HCAS,
-        "b": "=rocep1s0f1,roceP2p1s0f1,rocep1s0f0,roceP2p1s0f0",
-        "c": "=rocep1s0f0,roceP2p1s0f0,rocep1s0f1,roceP2p1s0f1",
-    }
+    # Cable by cable.
+    hcas = {"a": ALL_HCAS, "b": "rocep1s0f1,roceP2p1s0f1,rocep1s0f0,roceP2p1s0f0", "c": ALL_HCAS}
     for number, (host, one) in enumerate(plans.items(), 1):
-        assert sorted(one["env"].pop("NCCL_IB_HCA")[1:].split(",")) == sorted(hcas[host][1:].split(","))
-        assert one["env"] == {**TRIANGLE_ENV, **names("enP7s7", f"10.0.0.{number}")}
+        found = one["env"]["NCCL_IB_HCA"][1:]
+        assert sorted(found.split(",")) == sorted(hcas[host].split(","))
+        assert one["env"] == {**TRIANGLE_ENV, **names("enP7s7", f"10.0.0.{number}"), **devices(found)}
         assert one["master_address"] == "10.0.0.1"
         assert len({rail["subnet"] for rail in one["rails"]}) == 4
     # The fabric's addresses of a peer are those on the cable to it.
@@ -154,19 +159,27 @@ def test_ring(tmp_path: Path) -> None:
     plans = lab.plan(tmp_path)
     assert odd(plans) == []
     for number, one in enumerate(plans.values(), 1):
-        assert set(one["env"].pop("NCCL_IB_HCA")[1:].split(",")) == set(ALL_HCAS[1:].split(","))
-        assert one["env"] == {**RING_ENV, **names("enP7s7", f"10.0.0.{number}")}
+        found = one["env"]["NCCL_IB_HCA"][1:]
+        assert set(found.split(",")) == set(ALL_HCAS.split(","))
+        assert one["env"] == {**RING_ENV, **names("enP7s7", f"10.0.0.{number}"), **devices(found)}
         assert one["loopback"] == f"192.168.99.{number}"
     assert plans["a"]["peers"] == [
         {"host": "b", "rank": 1, "address": "192.168.200.2"},
         {"host": "c", "rank": 2, "address": "192.168.99.3"},
         {"host": "d", "rank": 3, "address": "192.168.206.1"},
     ]
-    assert plans["a"]["routes"] == [
-        {"to": "192.168.99.2/32", "via": "192.168.200.2", "netdev": "enp1s0f1np1"},
-        {"to": "192.168.99.3/32", "via": "192.168.200.2", "netdev": "enp1s0f1np1"},
-        {"to": "192.168.99.4/32", "via": "192.168.206.1", "netdev": "enp1s0f0np0"},
-    ]
+    ways = {
+        (host, route["peer"]): (route["address"], route["peer_address"], route["via"], route["netdev"])
+        for host, one in plans.items()
+        for route in one["routes"]
+    }
+    assert ways["a", "b"] == ("192.168.99.1", "192.168.99.2", "192.168.200.2", "enp1s0f1np1")
+    assert ways["a", "c"] == ("192.168.99.1", "192.168.99.3", "192.168.200.2", "enp1s0f1np1")
+    assert ways["a", "d"] == ("192.168.99.1", "192.168.99.4", "192.168.206.1", "enp1s0f0np0")
+    # From c back to a by b too, and between b and d by c.
+    assert ways["c", "a"][2:] == ("192.168.202.1", "enp1s0f0np0")
+    assert ways["b", "d"][2:] == ("192.168.202.2", "enp1s0f0np0")
+    assert ways["d", "b"][2:] == ("192.168.204.1", "enp1s0f1np1")
 
 
 def test_ring_of_tensorfold_pins_its_channels(tmp_path: Path) -> None:
@@ -194,7 +207,7 @@ def test_switch(tmp_path: Path) -> None:
         assert one["env"] == {
             **PAIR_ENV,
             **names("enp1s0f0np0", f"192.168.210.{number}"),
-            "NCCL_IB_HCA": "=rocep1s0f0,roceP2p1s0f0",
+            **devices("rocep1s0f0,roceP2p1s0f0"),
             "NCCL_IB_TC": "106",
         }
         assert one["master_address"] == "192.168.210.1"
@@ -212,7 +225,7 @@ def test_stations(tmp_path: Path) -> None:
     for number, one in enumerate(plans.values(), 1):
         assert one["env"] == {
             **names("cx8r0", f"192.168.100.{number}"),
-            "NCCL_IB_HCA": "=mlx5_0,mlx5_1",
+            **devices("mlx5_0,mlx5_1"),
             "NCCL_IB_GID_INDEX": "3",
             "NCCL_CROSS_NIC": "0",
             "NCCL_IB_MERGE_NICS": "0",
@@ -408,6 +421,7 @@ MUTATIONS: dict[str, tuple[str, Cables, Callable[[Lab], None], str, str, list[st
     "a switch where a cable should be": (
         "triangle", TRIANGLE, cabled(*SWITCH), "a", "switch_found", ["fabric_topology to switch"],
     ),
+    "flow control is off": ("switch", SWITCH, lambda lab: setattr(lab, "lossless", False), "b", "pfc_off", ["3:on", "on b"]),
     "not on the switch": ("switch", SWITCH, cabled(SWITCH[0]), "c", "not_on_switch", []),
     "NCCL does not know subnets": ("triangle", TRIANGLE, option(nccl="2.30.4"), "a", "nccl_without_subnets", ["2.30.7"]),
     "NCCL is not known": ("triangle", TRIANGLE, option(nccl=""), "a", "nccl_version_unknown", ["fabric_nccl_version"]),
@@ -418,6 +432,7 @@ MUTATIONS: dict[str, tuple[str, Cables, Callable[[Lab], None], str, str, list[st
 }  # fmt: skip
 NOT_FATAL = {
     "second_link_local", "one_of_two_port_halves", "netdev_mtu_1500", "firmware_mix", "nccl_version_unknown", "transit_missing",
+    "pfc_off",
 }  # fmt: skip
 
 
