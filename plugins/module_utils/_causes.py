@@ -24,6 +24,11 @@ _OK = Cause("Right.", "all that is expected, and nothing else")
 _OK_AFTER_RESTART = Cause(
     "Right now; an earlier start in the same log failed.", "a fault, then a start that got through"
 )
+_SHM_TOO_SMALL = Cause(
+    "The container's shared memory is full.",
+    "Bus error, No space left on device: /dev/shm; NCCL's Error while creating shared memory segment",
+    "Raise shm-size in the recipe's container section, or use ipc: host.",
+)
 
 NCCL = {
     "ok": _OK,
@@ -211,13 +216,19 @@ NCCL = {
         "Run the same image on every rank, and set VLLM_NCCL_SO_PATH on all ranks or on none.",
     ),
     "ranks_disagree": Cause(
-        "Ranks joined the same meeting with different numbers.",
-        "Bootstrap Root : mismatch in rank count; rank 1 of 2 ranks has already checked in",
+        "Ranks do not agree on their numbers, or on what they send each other.",
+        "Bootstrap Root : mismatch in rank count; rank 1 of 2 ranks has already checked in; Message truncated",
         "Stop every rank, leftovers included, and start them with the same arguments and different ranks.",
     ),
+    "devices_differ": Cause(
+        "The RDMA devices of two ranks cannot be paired: their number or their kind differs.",
+        "has a different number of devices; incompatible devices; Detected mixed local Net device counts",
+        "Name as many devices of one kind in NCCL_IB_HCA on every rank, and set NCCL_IB_MERGE_NICS alike.",
+    ),
+    "shm_too_small": _SHM_TOO_SMALL,
     "duplicate_gpu": Cause(
         "Two ranks share one GPU.",
-        "Duplicate GPU detected",
+        "Duplicate GPU detected; Multiple ranks are using the same GPU",
         "Give every rank its own GPU.",
     ),
     "cuda_failure": Cause(
@@ -377,11 +388,7 @@ ENGINE = {
         "[Errno 98] Address already in use",
         "Stop what listens there (ss -ltnp), or change the recipe's ports.",
     ),
-    "shm_too_small": Cause(
-        "The container's shared memory is full.",
-        "Bus error, No space left on device: /dev/shm",
-        "Raise shm-size in the recipe's container section, or use ipc: host.",
-    ),
+    "shm_too_small": _SHM_TOO_SMALL,
     "disk_full": Cause(
         "A disk is full.", "No space left on device", "Free space in the cache folder and where docker keeps its data."
     ),

@@ -102,7 +102,7 @@ def follow(command: list[str], progress: Progress) -> tuple[int, list[str]]:
     with subprocess.Popen(  # pylint: disable=ansible-bad-function
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
     ) as process:
-        for text in cast("IO[str]", process.stdout):
+        for text in cast(IO[str], process.stdout):
             last.append(text.rstrip())
             steps.line(last[-1])
             # A step that prints is not stalled.

@@ -180,7 +180,7 @@ class ContentStore:
         with subprocess.Popen(  # pylint: disable=ansible-bad-function
             [*self._ctr, "get", layer["digest"]], stdout=subprocess.PIPE
         ) as process:
-            output = cast("IO[bytes]", process.stdout)
+            output = cast(IO[bytes], process.stdout)
             while data := output.read(_CHUNK):
                 yield data
 

@@ -24,35 +24,44 @@ _MOST_KEYS = 512
 _LONGEST_KEY = 512
 _LONGEST_TEXT = 1024
 
-_ANSI = re.compile(rb"\x1b\[[0-9;]*[A-Za-z]")
+_ANSI = re.compile(rb"(?:\x1b|#033)\[[0-9;]*[A-Za-z]")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]+")
+# What is left of a text without these needs cleaning.
+_PLAIN = bytes(range(0x20, 0x7F)).replace(b"#", b"")
+# Without these, lines that differ in numbers, addresses and pointers are one.
+_DIGITS = b"0123456789abcdef"
 # Every line is signed "host:pid:tid [device]".
 _HEAD = re.compile(rb"([^\s:]+):(\d+):\d+ \[(-?\d+)\]$")
 _SIGNATURE = re.compile(rb"([^\s:]+):(\d+):\d+ \[-?\d+\](?: \S+:\d+(?: \([^)]*\))?)? NCCL (?:INFO|WARN) ")
 _REPEATED = re.compile(rb"\[repeated (\d+)x across cluster\]")
 _VERSION = re.compile(rb"NCCL version (\d+\.\d+\.\d+)")
-_COMM = re.compile(
-    rb"comm (0x[0-9a-f]+) rank (\d+) nranks (\d+)\b(?:.*? busId ([0-9a-f]+))?(?:.*? commId (0x[0-9a-f]+))?"
-    rb".*?- ?(Init START|Init COMPLETE|Abort COMPLETE|Destroy COMPLETE)"
-)
+_COMM = re.compile(rb"comm (0x[0-9a-f]+) rank (\d+) nranks (\d+)\b")
+_BUS = re.compile(rb" busId ([0-9a-f]+)")
+_COMM_ID = re.compile(rb" commId (0x[0-9a-f]+)")
+# What follows the last dash of such a line, cut to ten bytes.
+_STARTED, _COMPLETED, _ABORTED, _DESTROYED = b"Init START", b"Init COMPL", b"Abort COMP", b"Destroy CO"
 _NODES = re.compile(rb"comm 0x[0-9a-f]+ rank \d+ nRanks \d+ nNodes (\d+)")
 _BOOTSTRAP = re.compile(rb"Bootstrap ?: Using (?:\[\d+\])?(\S+?):(\S+?)<\d+>")
 _OOB = re.compile(rb"OOB (\S+?):(\S+?)<\d+>")
 # "[index]name:port/link"; 2.30 may put ":rail:plane" before the slash, and a merged device joins its names by "+".
 _HCA = re.compile(rb"(?:\[(\d+)\] ?)?([A-Za-z][\w.+-]*)(?::\d*)+/(?:RoCE|IB|UNSPECIFIED)")
 _VIRTUAL = re.compile(rb"Made virtual device \[(\d+)\] name=([\w.+-]+)")
-_DATA_DIRECT = re.compile(rb"Data Direct DMA Interface is detected for device ([\w.-]+)")
+_DATA_DIRECT = re.compile(rb"Data Direct DMA Interface is detected for device[: ]\s*([\w.-]+)")
 _OVERRIDE = re.compile(rb"Subnet-aware routing: overriding dev (\d+) with dev (\d+)")
-_SETTING = re.compile(rb"(NCCL_\w+) set (?:by environment )?to (.+?)\.?$")
+_SETTING = re.compile(rb"(NCCL_\w+) set (?:by environment )?to (.+)")
 _CHANNEL = re.compile(
     r"(\d+)\[\w+\] -> (\d+)\[\w+\] \[(send|receive)\] via NET/(.+?)/(\d+)(?:\(\d+\))?"
     r"(/GDRDMA(?:\(\w+\))?)?(?:/Shared)?(?: \[repeated .*)?\s*"
 )
-_VERBS_CALL = re.compile(rb"Call to ((?:ibv|mlx5dv)_\w+) failed(?: with (?:error )?(\d+)?\s*([^,]*))?")
+_VERBS_CALL = re.compile(
+    rb"(?:Call to )?((?:ibv|mlx5dv)_\w+)(?:\(\))? (?:failed|returned)(?: with (?:error )?(\d+)?\s*([^,]*)| ?: ?([^,]+))?"
+)
 _ERRNO = re.compile(rb" errno (\d+)")
 _GIDS = re.compile(rb"local GID index (-?\d+), local GID ([^\s,]+), remote GID ([^\s,]+)")
 _COMPLETION = re.compile(rb"Got completion from peer \S+ with (?:status=|error )(?:\w+\()?(\d+)")
-_EVENT = re.compile(rb"Got (?:non-fatal )?async event ?: (.*?)(?:\(\d+\))?\s*$")
+# 2.18 to 2.22, 2.23 to 2.27, from 2.28 on. What is not among the names of 2.23 to 2.27 is a number.
+_EVENT = re.compile(rb"Got (?:non-fatal )?async (?:error )?event ?: (.*?)(?:\(\d+\))?\s*$|unknown event type \((\d+)\)")
+_GID_CHANGE = b"18"
 _LOOPBACK = re.compile(rb"connect(?:ing)? to (?:address )?(?:127\.|::1<|\[::1\])", re.IGNORECASE)
 
 _ERRNO_OF = {strerror(number).encode(): number for number in errno.errorcode}
@@ -169,6 +178,16 @@ def read(source: Source) -> Log:
     return _Reader(source).read()
 
 
+class _Kind(NamedTuple):
+    """How to take a warning. Without a ``code`` it does not matter."""
+
+    code: str | None
+    cause: str | None = None
+
+
+_NUMBERS_DECIDE = _Kind("")
+
+
 class _Reader:
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -179,7 +198,10 @@ class _Reader:
         self.processes: list[Process] = []
         self.latest: dict[tuple[bytes, bytes], Process] = {}
         self.by_prefix: dict[bytes, Process] = {}
-        self.handlers: dict[bytes, Callable[[Process, bytes], None]] = {
+        # What a warning says, as it is and without its numbers -> how to take it.
+        self.kinds: dict[bytes, _Kind] = {}
+        # None is a line that says nothing of interest.
+        self.handlers: dict[bytes, Callable[[Process, bytes], None] | None] = {
             b"Channel": self.on_channel,
             b"NET/IB": self.on_ib,
             b"NET/IB:": self.on_ib,
@@ -197,14 +219,12 @@ class _Reader:
             b"dlvsym": self.on_failed,
             b"GPU": self.on_gpu_direct,
             b"Call": self.on_call,
-            b"socketPollConnect:": self.on_call,
-            b"socketStartConnect:": self.on_call,
             b"Comm": self.on_setting,
         }
 
     def read(self) -> Log:
         # The hot loop. `find` is several times as fast as `in`, which takes bytes for a number first.
-        by_prefix = self.by_prefix
+        by_prefix, handlers = self.by_prefix, self.handlers
         number = 0
         for number, line in enumerate(self.source.lines, 1):
             at = line.find(b" NCCL INFO ")
@@ -218,15 +238,20 @@ class _Reader:
                 self.number = number
                 process = self.process(line[:at])
             process.last = number
-            if line.startswith(b"Channel ", at + 11):
+            at += 11
+            # The first word says whether a line matters.
+            word = line[at : line.find(b" ", at)]
+            if word == b"Channel":
                 seen = process.channel_lines.get(line[line.find(b" : ", at) :])
                 if seen is not None:
                     seen.count += 1
                     continue
                 if line.find(b" via ", at) < 0:
                     continue
+            elif word in handlers and handlers[word] is None and line.find(b" NCCL ", at) < 0:
+                continue
             self.number = number
-            self.on_info(process, line, line[at + 11 :])
+            self.on_info(process, line, line[at:])
         if self.nobody.last:
             self.processes.append(self.nobody)
         return Log(self.source.name, self.processes, self.version, number, self.source.modified)
@@ -245,15 +270,13 @@ class _Reader:
             self.version = found[1].decode()
 
     def on_info(self, process: Process, line: bytes, message: bytes) -> None:
-        """A line of level INFO. Its first word says whether it matters."""
-        end = message.find(b" ")
-        word = message[:end] if end > 0 else message
-        handler = self.handlers.get(word) or self.learn(word)
-        if handler == self.on_nothing:
-            return
+        """A line of level INFO."""
+        word = message[: message.find(b" ")]
+        handler = self.handlers[word] if word in self.handlers else self.learn(word)
         self.line = line
         other = self.other_writer(message) if message.find(b" NCCL ") > 0 else -1
-        handler(process, message if other < 0 else message[:other])
+        if handler:
+            handler(process, message if other < 0 else message[:other])
         if other >= 0:
             rest = message[other:]
             if (at := rest.find(b" NCCL WARN ")) == rest.find(b" NCCL "):
@@ -270,8 +293,9 @@ class _Reader:
         ends = [host for host, pid in self.latest if pid == found[2] and found[1].endswith(host)]
         return found.end(1) - len(max(ends, key=len, default=found[1]))
 
-    def learn(self, word: bytes) -> Callable[[Process, bytes], None]:
+    def learn(self, word: bytes) -> Callable[[Process, bytes], None] | None:
         """The handler of a first word that is not known by name."""
+        handler: Callable[[Process, bytes], None] | None = None
         if word.startswith(b"ncclComm"):
             handler = self.on_comm
         elif word.startswith(b"NCCL_"):
@@ -280,14 +304,11 @@ class _Reader:
             handler = self.on_ib
         elif word.startswith(b"NET/"):
             handler = self.on_gpu_direct
-        else:
-            handler = self.on_nothing
+        elif word.endswith(b"Connect:"):
+            handler = self.on_call
         if len(self.handlers) < _MOST_KEYS and len(word) < _LONGEST_KEY:
             self.handlers[word] = handler
         return handler
-
-    def on_nothing(self, process: Process, message: bytes) -> None:
-        """A line that says nothing of interest."""
 
     # Which process wrote a line
 
@@ -346,7 +367,7 @@ class _Reader:
 
     def on_ib(self, process: Process, message: bytes) -> None:
         process.tried_rdma = True
-        if b" : Using" in message:
+        if message.find(b" : Using") >= 0:
             for index, name in _HCA.findall(message.partition(b"; OOB ")[0]):
                 names = _hcas(name)
                 process.hcas.update(dict.fromkeys(names))
@@ -354,33 +375,34 @@ class _Reader:
             if process.oob is None and (found := _OOB.search(message)):
                 process.oob = _text(found[1] + b":" + found[2])
             self.note(process, "hcas")
-        elif b"No device found" in message:
+        elif message.find(b"No device found") >= 0:
             self.mark(process, "ib_no_device", self.line)
-        elif found := _VIRTUAL.search(message):
-            if len(process.devices) < _MOST_KEYS:
+        elif message.find(b"Made virtual device") >= 0:
+            if len(process.devices) < _MOST_KEYS and (found := _VIRTUAL.search(message)):
                 process.devices[int(found[1][:9])] = _hcas(found[2])
-        elif found := _DATA_DIRECT.search(message):
-            process.data_direct[found[1].decode()] = None
-        elif found := _OVERRIDE.search(message):
-            if len(process.overrides) < _MOST_KEYS:
+        elif message.find(b"Data Direct") >= 0:
+            if found := _DATA_DIRECT.search(message):
+                process.data_direct[found[1].decode()] = None
+        elif message.find(b": overriding dev") >= 0:
+            if len(process.overrides) < _MOST_KEYS and (found := _OVERRIDE.search(message)):
                 process.overrides[int(found[1][:9])] = int(found[2][:9])
             self.note(process, "override")
-        elif b"Failed to open mlx5dv symbols" in message:
+        elif message.find(b"Failed to open mlx5dv symbols") >= 0:
             self.mark(process, "data_direct_missing", self.line)
         else:
             self.on_gpu_direct(process, message)
 
     def on_socket(self, process: Process, message: bytes) -> None:
-        if b" : Using" in message:
+        if message.find(b" : Using") >= 0:
             self.note(process, "socket")
 
     def on_gpu_direct(self, process: Process, message: bytes) -> None:
-        if b"GPU Direct RDMA Disabled" in message:
+        if message.find(b"GPU Direct RDMA Disabled") >= 0:
             self.mark(process, "gdr_disabled", self.line)
 
     def on_using(self, process: Process, message: bytes) -> None:
         if message.startswith(b"Using network "):
-            name = _text(_ANSI.sub(b"", message[14:]).partition(b" [repeated ")[0])
+            name = _text(message[14:].partition(b" [repeated ")[0])
             process.network = name
             if len(process.networks) < _MOST_KEYS:
                 process.networks.setdefault(name, self.make("network", self.line))
@@ -405,32 +427,37 @@ class _Reader:
             self.note(process, "version")
 
     def on_comm(self, process: Process, message: bytes) -> None:
-        found = _COMM.search(message)
-        if not found:
-            if found := _NODES.search(message):
+        dash = message.rfind(b"- ") + 2
+        what = message[dash : dash + 10]
+        if what not in (_STARTED, _COMPLETED, _ABORTED, _DESTROYED):
+            if message.find(b" nNodes ") >= 0 and (found := _NODES.search(message)):
                 process.nnodes = max(process.nnodes or 0, int(found[1][:9]))
             return
-        pointer, rank, nranks, bus, identity, what = found.groups()
+        found = _COMM.search(message)
+        if not found:
+            return
+        pointer, rank, nranks = found.groups()
+        bus, identity = _BUS.search(message, found.end()), _COMM_ID.search(message, found.end())
         repeated = _REPEATED.search(message)
         times = int(repeated[1][:9]) if repeated else 1
-        if what == b"Destroy COMPLETE":
+        if what == _DESTROYED:
             process.destroyed += 1
             return
         if process.rank is None:
-            process.rank, process.bus = int(rank[:9]), bus.decode() if bus else None
+            process.rank, process.bus = int(rank[:9]), bus[1].decode() if bus else None
         if len(process.ranks) < _MOST_KEYS:
             process.ranks.add(int(rank[:9]))
         process.nranks = max(process.nranks, int(nranks[:9]))
-        if what == b"Init START":
+        if what == _STARTED:
             process.started += times
             if len(process.open) < _MOST_KEYS:
-                process.open[pointer] = identity.decode() if identity else ""
+                process.open[pointer] = identity[1].decode() if identity else ""
             self.note(process, "started")
-        elif what == b"Init COMPLETE":
+        elif what == _COMPLETED:
             process.completed += times
             known = process.open.pop(pointer, "")
             if len(process.finished) < _MOST_KEYS:
-                process.finished.add(identity.decode() if identity else known)
+                process.finished.add(identity[1].decode() if identity else known)
             self.note(process, "completed")
         else:
             process.aborted += times
@@ -447,15 +474,16 @@ class _Reader:
 
     def on_call(self, process: Process, message: bytes) -> None:
         if b"ibv_modify_qp" in message:  # Others are probes, which may fail.
-            self.on_verbs_call(process, self.line, message)
+            if kind := self.verbs_call(process, message):
+                self.mark(process, kind.code or "", self.line, kind.cause)
         elif b"onnect" in message and b"retrying" in message:
             self.mark(process, "connect_retry", self.line)
 
     def on_setting(self, process: Process, message: bytes) -> None:
-        if b"NCCL_NET=" in message:  # from 2.30 on: "Comm config netName reset to NCCL_NET=Socket"
+        if message.find(b"NCCL_NET=") >= 0:  # from 2.30 on: "Comm config netName reset to NCCL_NET=Socket"
             name, value = "NCCL_NET", _text(message.partition(b"NCCL_NET=")[2])
-        elif found := _SETTING.match(message.rstrip()):
-            name, value = _text(found[1]), _text(found[2])
+        elif found := _SETTING.match(message):
+            name, value = found[1].decode(), _text(found[2]).removesuffix(".")
         else:
             return
         if len(process.settings) < _MOST_KEYS:
@@ -469,46 +497,61 @@ class _Reader:
 
     def on_warning(self, line: bytes, at: int) -> None:
         """A line whose `` NCCL WARN `` is at ``at``; between it and the signature stand file, line and, from 2.30 on, function."""
-        message = _ANSI.sub(b"", line[at + 11 :]).partition(b" [repeated ")[0]
         process = self.process(line[: line.rfind(b"] ", 0, at) + 1])
         process.warn_lines += 1
-        if self.on_verbs_call(process, line, message):
+        message = line[at + 11 :]
+        code, cause = self.kinds.get(message) or self.kind(process, message)
+        if code is None:
             return
-        if found := _COMPLETION.search(message):
-            status = int(found[1][:9])
-            timeout = status in (12, 13)
-            self.mark(
-                process,
-                f"ib_completion_{status}",
-                line,
-                "roce_completion_timeout" if timeout else "rdma_completion_error",
-            )
-        elif found := _EVENT.search(message):
-            if found[1].lower().startswith(b"gid table change"):
-                self.mark(process, "gid_table_changed", line, "gid_table_changed")
-            elif found[1] == b"port error":
-                self.mark(process, "port_error", line, "link_flap")
-            elif found[1] == b"port active":
-                self.mark(process, "port_active", line)
-        else:
-            code, cause = next(
-                ((code, cause) for needles, code, cause in _WARNINGS if all(needle in message for needle in needles)),
-                ("unrecognized", "unrecognized_warning"),
-            )
-            if code == "connect_failed" and _LOOPBACK.search(message):
-                cause = "bootstrap_on_loopback"
-            elif code == "no_socket_interface" and "NCCL_SOCKET_FAMILY" in process.settings:
-                cause = "socket_ifname_has_no_address"
-            elif code in _ENDING and process.destroyed:
-                return  # Ranks that end do so one after the other.
-            self.mark(process, code, line, cause)
+        if code == "connect_failed" and _LOOPBACK.search(message):
+            cause = "bootstrap_on_loopback"
+        elif code == "no_socket_interface" and "NCCL_SOCKET_FAMILY" in process.settings:
+            cause = "socket_ifname_has_no_address"
+        elif code in _ENDING and process.destroyed:
+            return  # Ranks that end do so one after the other.
+        self.mark(process, code, line, cause)
 
-    def on_verbs_call(self, process: Process, line: bytes, message: bytes) -> bool:
-        """Mark a failed call to the RDMA library; false when it is something else."""
+    def kind(self, process: Process, message: bytes) -> _Kind:
+        """How to take a warning. Floods repeat one, or one that differs in its numbers only."""
+        shape = message.translate(None, _DIGITS)
+        kind = self.kinds.get(shape)
+        clean = message
+        if kind is None or kind == _NUMBERS_DECIDE:
+            clean = _ANSI.sub(b"", message).partition(b" [repeated ")[0]
+        if kind is None:
+            kind = self.learn_kind(shape, _kind(clean))
+        if kind == _NUMBERS_DECIDE:
+            kind = self.learn_kind(message, self.by_numbers(process, clean))
+        return kind
+
+    def learn_kind(self, message: bytes, kind: _Kind) -> _Kind:
+        if len(self.kinds) >= _MOST_KEYS:
+            self.kinds.clear()
+        if len(message) < _LONGEST_TEXT:
+            self.kinds[message] = kind
+        return kind
+
+    def by_numbers(self, process: Process, message: bytes) -> _Kind:
+        """How to take a warning whose numbers decide what it means."""
+        if message.find(b"Got completion") >= 0 and (found := _COMPLETION.search(message)):
+            status = int(found[1][:9])
+            cause = "roce_completion_timeout" if status in (12, 13) else "rdma_completion_error"
+            return _Kind(f"ib_completion_{status}", cause)
+        if found := _EVENT.search(message):
+            event = found[1] or b""
+            if event.lower().startswith(b"gid table change") or found[2] == _GID_CHANGE:
+                return _Kind("gid_table_changed", "gid_table_changed")
+            if event == b"port error":
+                return _Kind("port_error", "link_flap")
+            return _Kind("port_active" if event == b"port active" else None)
+        return self.verbs_call(process, message) or _Kind("unrecognized", "unrecognized_warning")
+
+    def verbs_call(self, process: Process, message: bytes) -> _Kind | None:
+        """A failed call to the RDMA library; None when it is something else."""
         found = _VERBS_CALL.search(message)
         if not found:
-            return False
-        call, number, text = found[1].decode(), found[2], found[3] or b""
+            return None
+        call, number, text = found[1].decode(), found[2], found[3] or found[4] or b""
         named = _ERRNO.search(text)
         if named:
             number, text = named[1], text[: named.start()]
@@ -526,22 +569,39 @@ class _Reader:
             cause = "gid_pair_has_no_path"
         else:
             cause = "verbs_call_failed"
-        self.mark(process, call, line, cause)
-        return True
+        return _Kind(call, cause)
 
 
+_NUMBERS = (b"Got completion", b" event", b"ibv_", b"mlx5dv_reg_")
+# NCCL chose something else than it was asked for, and goes on.
+_HARMLESS = tuple(
+    re.compile(text)
+    for text in (
+        rb"(?:is being |will be |, )ignor(?:ed|ing)|Ignoring|not using it|falling back|instead$",
+        rb"[Ll]imiting value|cap it to|set (?:both )?(?:it )?to|[Ss]etting |leaving it|Unsetting|Enabling",
+        rb"[Dd]isabling|is not supported on this system|only supported on x86_64|using dlid as fallback|^CC On,",
+    )
+)
 # What a warning holds -> its code, and the cause that it proves. Without a cause it only follows from something else.
 _WARNINGS: tuple[tuple[tuple[bytes, ...], str, str | None], ...] = (
     ((b"GID table changed",), "gid_table_changed", "gid_table_changed"),
     ((b"async fatal event",), "ib_async_fatal", "rdma_device_failed"),
     ((b"communicator encountered a fatal error",), "ib_fatal", None),
     ((b"Connection closed by remote peer",), "peer_closed", "peer_rank_died"),
-    ((b"socketProgressOpt: Call to", b"failed"), "peer_closed", "peer_rank_died"),
+    ((b"ocketProgressOpt: Call to", b"failed"), "peer_closed", "peer_rank_died"),
     ((b"Socket recv failed while polling",), "proxy_recv_failed", None),
     ((b"Failed to execute operation",), "proxy_failed", None),
     ((b"Error encountered progressing operation",), "proxy_failed", None),
+    ((b"[Service thread] ",), "proxy_failed", None),
+    ((b"[Proxy Service",), "proxy_failed", None),
+    ((b"ncclProxyC",), "proxy_failed", None),
+    ((b"ncclAsyncJobComplete",), "job_failed", None),
+    ((b"commReclaim:",), "cleanup_failed", None),
+    ((b"commDestroySync:",), "cleanup_failed", None),
+    ((b"is in abort state",), "aborting", None),
     ((b"no socket interface found",), "no_socket_interface", "socket_ifname_not_found"),
     ((b"NET/Socket : no interface found",), "no_socket_interface", "socket_ifname_not_found"),
+    ((b"verify NCCL_OOB_NET_IFNAME",), "no_socket_interface", "socket_ifname_not_found"),
     ((b"is neither AF_INET",), "no_socket_address", "socket_ifname_has_no_address"),
     ((b"No IP interface found",), "no_socket_address", "socket_ifname_has_no_address"),
     ((b"No usable listening interface",), "no_socket_address", "socket_ifname_has_no_address"),
@@ -550,19 +610,54 @@ _WARNINGS: tuple[tuple[tuple[bytes, ...], str, str | None], ...] = (
     ((b"exceeded timeouts",), "connect_failed", "bootstrap_connect_failed"),
     ((b"exceeded error retry count",), "connect_failed", "bootstrap_connect_failed"),
     ((b"onnect to ", b"failed"), "connect_failed", "bootstrap_connect_failed"),
-    ((b"socketPollConnect",), "connect_failed", "bootstrap_connect_failed"),
+    ((b"ocketPollConnect",), "connect_failed", "bootstrap_connect_failed"),
+    ((b"getting address info",), "connect_failed", "bootstrap_connect_failed"),
     ((b"Bootstrap Root :",), "bootstrap_mismatch", "ranks_disagree"),
+    ((b"essage truncated :",), "message_truncated", "ranks_disagree"),
+    ((b"collective mismatch",), "collective_mismatch", "ranks_disagree"),
+    ((b"posted incorrect receive info",), "collective_mismatch", "ranks_disagree"),
+    ((b"different number of devices",), "devices_differ", "devices_differ"),
+    ((b"different link_layer",), "devices_differ", "devices_differ"),
+    ((b"incompatible",), "devices_differ", "devices_differ"),
+    ((b"Detected mixed local",), "devices_differ", "devices_differ"),
     ((b"Mismatched NCCL version",), "version_mismatch", "nccl_version_mismatch"),
     ((b"NCCL version mismatch",), "version_mismatch", "nccl_version_mismatch"),
     ((b"Failed to initialize any NET plugin",), "net_plugin_failed", None),
     ((b"Error: network ", b" not found"), "net_plugin_failed", None),
     ((b"Unable to open device",), "ib_open_failed", None),
+    ((b"Unable to query ",), "ib_open_failed", None),
     ((b"libibverbs",), "libibverbs_missing", None),
-    ((b"dlvsym failed on ibv_",), "libibverbs_missing", None),
     ((b"mlx5dv",), "data_direct_missing", None),
+    ((b"shared memory ",), "shm_failed", "shm_too_small"),
+    ((b"Error: failed to extend ",), "shm_failed", "shm_too_small"),
+    ((b"Could not map ",), "shm_failed", "shm_too_small"),
     ((b"Duplicate GPU detected",), "duplicate_gpu", "duplicate_gpu"),
+    ((b"ultiple ", b"anks ", b"same GPU"), "duplicate_gpu", "duplicate_gpu"),
     ((b"uda failure",), "cuda_failure", "cuda_failure"),
+    ((b"CUDA context",), "cuda_failure", "cuda_failure"),
+    ((b"Failed to set CUDA device",), "cuda_failure", "cuda_failure"),
+    ((b"cudaIpc", b"failed"), "cuda_failure", "cuda_failure"),
+    ((b"failed to peer with device",), "cuda_failure", "cuda_failure"),
+    ((b"nvml", b"failed"), "cuda_failure", "cuda_failure"),
+    ((b"libnvidia-ml",), "cuda_failure", "cuda_failure"),
 )
+
+
+def _kind(message: bytes) -> _Kind:
+    """How to take a warning."""
+    if b"dlvsym failed on " in message:
+        return _Kind("data_direct_missing" if b"mlx5dv" in message else "libibverbs_missing")
+    fatal = b" async fatal event" in message
+    if not fatal and any(mark in message for mark in _NUMBERS):
+        return _NUMBERS_DECIDE
+    for needles, code, cause in _WARNINGS:
+        if all(needle in message for needle in needles):
+            return _Kind(code, cause)
+    if any(pattern.search(message) for pattern in _HARMLESS):
+        return _Kind(None)
+    return _Kind("unrecognized", "unrecognized_warning")
+
+
 _ENDING = ("peer_closed", "proxy_recv_failed", "proxy_failed")
 
 
@@ -573,4 +668,7 @@ def _hcas(name: bytes) -> list[str]:
 
 def _text(raw: bytes) -> str:
     """A piece of a log as text for people: cut, without control characters."""
-    return _CONTROL.sub(" ", _ANSI.sub(b"", raw[:_LONGEST_TEXT]).decode(errors="replace")).strip()
+    raw = raw[:_LONGEST_TEXT]
+    if not raw.translate(None, _PLAIN):
+        return raw.decode("ascii").strip()
+    return _CONTROL.sub(" ", _ANSI.sub(b"", raw).decode(errors="replace")).strip()
