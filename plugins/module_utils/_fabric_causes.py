@@ -233,7 +233,7 @@ FABRIC = {
     ),
     "nic_power_stuck": Cause(
         "The NIC is stuck in a state in which it gives 13 Gb/s at a link of 200.",
-        "12.9 to 13.3 Gb/s on every half",
+        "12.9 to 13.3 Gb/s on every half; sometimes nvidia-smi shows the GPU at 507 MHz with a power cap too",
         "Shut both machines of {cable} down and take them off the power for a minute; a reboot does not cure it.",
     ),
     "twin_flat": Cause(
@@ -252,9 +252,9 @@ FABRIC = {
         "Use the address of the NIC itself: take {address} off {netdev} and give the cable's interface an address of its own.",
     ),
     "management_carries_fabric": Cause(
-        "The fabric's subnet is that of the management network.",
-        "the interface with the SSH connection has an address in it",
-        "Give the fabric's cable a subnet of its own: {netdev} carries the connection to {host}.",
+        "The fabric is the management network.",
+        "the interface with the SSH connection or the default route has the fabric's address, or is the only RDMA port",
+        "Reach {host} by another interface, or cable another port: {netdev} carries the connection, and is never touched.",
     ),
     "duplicate_address": Cause(
         "Two hosts, or two interfaces, have the same address.",

@@ -76,8 +76,20 @@ def _rdma(plans: dict[str, Plan], hosts: Mapping[str, Facts], topology: str, opt
     for host, found in cages.items():
         names = {half.port["hca"] for cage in found for half in cage.halves}
         devices = [device for device in hosts[host]["devices"] if device["name"] in names]
+        protected = [name for name in hosts[host]["protected"] if name in _ports(hosts[host])]
         if devices:
             plans[host]["checks"] += _rdma_verdict.judge(devices, hosts[host]["netdevs"])
+        elif protected:
+            plans[host]["checks"].append(
+                fault(
+                    "rdma devices",
+                    "management_carries_fabric",
+                    "an RDMA port apart from the management network",
+                    ", ".join(protected),
+                    host=host,
+                    netdev=protected[0],
+                )
+            )
         else:
             plans[host]["checks"].append(
                 fault("rdma devices", "no_rdma_device", "an RDMA device for the fabric", "none")
@@ -103,6 +115,11 @@ def _rdma(plans: dict[str, Plan], hosts: Mapping[str, Facts], topology: str, opt
         own = {rail["gid_index"] for rail in one["rails"]} if topology not in _SWITCHLESS else common
         index = next(iter(own)) if len(own) == 1 else None
         one["env"] = _fabric_env.environment(one, options.platform, options.engine, index)
+
+
+def _ports(facts: Facts) -> set[str]:
+    """Interfaces that have an RDMA device."""
+    return {port["netdev"] for device in facts["devices"] for port in device["ports"]}
 
 
 def _give_rails(plans: dict[str, Plan], hosts: Mapping[str, Facts], lanes: Sequence[Lane], options: Options) -> None:

@@ -1,4 +1,7 @@
-"""The lab's machines: small ones in QEMU without acceleration, with software RDMA on each interface of the fabric."""
+"""The lab's machines: small ones in QEMU, with software RDMA on each interface of the fabric.
+
+With KVM where it works, otherwise without acceleration. A cable is a socket between two QEMUs, which takes no privileges.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +23,18 @@ def home() -> Path:
     """Where ``build`` keeps what it makes."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(os.environ.get("TANDEM_RIG_HOME") or cache / "tandem-rig") / "rdma_lab"
+
+
+def _accelerator() -> list[str]:
+    """Arguments for KVM where a machine starts with it, else for emulation."""
+    # A host that lends KVM may refuse to set this register.
+    kvm = ["-accel", "kvm", "-cpu", "max,arch-capabilities=off"]
+    words = ["qemu-system-x86_64", *kvm, "-machine", "q35", "-nodefaults", "-display", "none", "-monitor", "stdio"]
+    try:
+        done = subprocess.run(words, input=b"quit\n", capture_output=True, check=False, timeout=20)
+    except subprocess.TimeoutExpired:
+        done = None
+    return kvm if done and done.returncode == 0 else ["-accel", "tcg,thread=multi,tb-size=256", "-cpu", "max"]
 
 
 def _free_port() -> int:
@@ -44,6 +59,7 @@ class Lab:
         self.names = sorted(self.nics)
         self.ports = {name: _free_port() for name in self.names}
         self.machines: list[subprocess.Popen[bytes]] = []
+        self.accelerator = _accelerator()
 
     def start(self) -> None:
         """Start all machines and wait until each answers over SSH."""
@@ -74,10 +90,7 @@ class Lab:
         kernel += f" lab.name={name} lab.nics={names}"
         words = [
             "qemu-system-x86_64",
-            "-accel",
-            "tcg,thread=multi,tb-size=256",
-            "-cpu",
-            "max",
+            *self.accelerator,
             "-machine",
             "q35,usb=off",
         ]
@@ -152,7 +165,7 @@ class Lab:
             "ANSIBLE_CONFIG": str(HERE / "ansible.cfg"),
             "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
         }
-        more = json.dumps({"lab_out": str(self.folder), **variables})
+        more = json.dumps({"lab_out": str(self.folder), "fabric_report_dir": str(self.folder), **variables})
         command = ["ansible-playbook", "-i", str(self.folder / "hosts.json"), str(HERE / playbook), "-e", more, *words]
         return subprocess.run(command, capture_output=True, text=True, check=False, env=environment, timeout=600)
 

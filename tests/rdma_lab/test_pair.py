@@ -54,14 +54,21 @@ def test_configure(lab: Lab) -> None:
     planned = lab.ansible("--check", "--diff", fabric_configure=True)
     assert planned.returncode == 0, planned.stdout
     assert changed(planned.stdout) == {"a": 1, "b": 1}
-    assert "+Address=192.168.100.1/24" in planned.stdout
+    assert '+          "192.168.100.1/24"' in planned.stdout
     assert addresses(lab, "a") == ""
+
+    management = {host: lab.ssh(host, "ip -o addr show eth0") for host in lab.names}
 
     done = lab.ansible("--diff", fabric_configure=True, fabric_bandwidth_seconds=2)
     assert done.returncode == 0, done.stdout
+    assert changed(done.stdout) == {"a": 1, "b": 1}
     assert added(done.stdout) == added(planned.stdout)
+    assert {host: lab.ssh(host, "ip -o addr show eth0") for host in lab.names} == management
+    assert lab.ssh("a", "cat /sys/class/net/enP2p1s0f0np0/mtu").strip() == "9000"
     assert addresses(lab, "b").splitlines() == ["enp1s0f0np0 192.168.100.2/24", "enP2p1s0f0np0 192.168.101.2/24"]
 
+    (lab.folder / "fabric.html").rename(lab.folder / "measured.html")
+    (lab.folder / "a.json").rename(lab.folder / "measured.json")
     again = lab.ansible(fabric_configure=True, fabric_bandwidth=False)
     assert again.returncode == 0, again.stdout
     assert changed(again.stdout) == {"a": 0, "b": 0}
@@ -69,8 +76,11 @@ def test_configure(lab: Lab) -> None:
 
 def test_plan_is_proven(lab: Lab) -> None:
     """The planned index is that of the kernel's table, a connection at it works, and one at an empty index does not."""
-    fabric = lab.facts("a")
+    fabric = lab.facts("measured")
     assert causes(lab, "a") == set()
+    # Drawn in the same run, with what was measured.
+    rate = f"sends {fabric['gbps']['roceP2p1s0f0']:.1f} Gb/s"
+    assert rate in (lab.folder / "measured.html").read_text()
     for rail in fabric["rails"]:
         index = rail["gid_index"]
         folder = f"/sys/class/infiniband/{rail['hca']}/ports/1"
@@ -139,11 +149,40 @@ def test_roll_back_when_the_peer_does_not_answer(lab: Lab) -> None:
         limit = 'for n in $(seq 20); do [ -z "$(ip -4 -o addr | grep 10.44)" ] && break; sleep 1; done'
         lab.ssh(host, limit)
         assert addresses(lab, host) == before[host]
-        assert "192.168.100" in lab.ssh(host, "cat /etc/systemd/network/05-tandem-enp1s0f0np0.network")
-        assert lab.ssh(host, "ip -4 -o addr show eth0") != ""
+        assert "192.168.100" in lab.ssh(host, "cat /etc/netplan/60-tandem-fabric.yaml")
+        assert lab.ssh(host, "cat /sys/class/net/enp1s0f0np0/mtu").strip() == "9000"
+
+
+def test_roll_back_when_ansible_does_not_come_back(lab: Lab) -> None:
+    before = addresses(lab, "a")
+    result = lab.ansible(playbook="abandon.yml")
+    assert result.returncode == 0, result.stdout
+    assert "10.45.0.1" in addresses(lab, "a")
+    lab.ssh("a", "for n in $(seq 45); do ip -4 -o addr | grep -q 10.45 || break; sleep 1; done; sleep 2")
+    assert addresses(lab, "a") == before
+    assert "192.168.100" in lab.ssh("a", "cat /etc/netplan/60-tandem-fabric.yaml")
 
 
 def test_management_interface_is_refused(lab: Lab) -> None:
     result = lab.ansible(playbook="management.yml")
     assert result.returncode == 2
     assert "found eth0" in said(result), result.stdout
+
+
+def test_networkmanager(lab: Lab) -> None:
+    """From bare interfaces again, by keyfiles."""
+    for host in lab.names:
+        bare = "; ".join(f"ip addr flush dev {netdev}; ip link set {netdev} mtu 1500" for netdev, _device in HALVES)
+        lab.ssh(host, f"rm /etc/netplan/60-tandem-fabric.yaml; netplan apply; {bare}; systemctl start NetworkManager")
+    options: dict[str, Any] = {"fabric_configure": True, "fabric_backend": "networkmanager", "fabric_bandwidth": False}
+    planned = lab.ansible("--check", "--diff", **options)
+    done = lab.ansible("--diff", **options)
+    assert done.returncode == 0, done.stdout
+    assert added(done.stdout) == added(planned.stdout)
+    assert addresses(lab, "b").splitlines() == ["enp1s0f0np0 192.168.100.2/24", "enP2p1s0f0np0 192.168.101.2/24"]
+    assert lab.ssh("b", "nmcli -g GENERAL.CONNECTION,GENERAL.MTU device show enP2p1s0f0np0").split() == [
+        "tandem-enP2p1s0f0np0",
+        "9000",
+    ]
+    again = lab.ansible(**options)
+    assert changed(again.stdout) == {"a": 0, "b": 0}, again.stdout

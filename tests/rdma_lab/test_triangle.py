@@ -1,46 +1,67 @@
-"""Three machines in a triangle, and the same with a cable in the wrong port."""
+"""Three machines in a triangle, and the same with two cables in the wrong ports.
+
+The tests run in their order: each begins where the one before it ended.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from rdma_lab.machines import Lab
 
 P0, P1 = ("enp1s0f0np0", "rocep1s0f0"), ("enp1s0f1np1", "rocep1s0f1")
-RIGHT = [(("a", *P0), ("b", *P1)), (("b", *P0), ("c", *P1)), (("c", *P0), ("a", *P1))]
-MIRRORED = [(("a", *P0), ("b", *P0)), (("b", *P1), ("c", *P1)), (("c", *P0), ("a", *P1))]
-OPTIONS = {"fabric_topology": "triangle", "fabric_bandwidth": False, "fabric_nccl_version": "2.30.7"}
+CABLES = [(("a", *P0), ("b", *P1)), (("b", *P0), ("c", *P1)), (("c", *P0), ("a", *P1))]
+OPTIONS = {
+    "fabric_topology": "triangle",
+    "fabric_backend": "networkd",
+    "fabric_configure": True,
+    "fabric_bandwidth_seconds": 1,
+}
+# The interfaces change their names: what was cabled to port 0 is cabled to port 1.
+SWAP = f"""
+rdma link delete {P0[1]}; rdma link delete {P1[1]}
+for name in {P0[0]} {P1[0]}; do ip link set $name down; done
+ip link set {P0[0]} name old; ip link set {P1[0]} name {P0[0]}; ip link set old name {P1[0]}
+for name in {P0[0]} {P1[0]}; do ip link set $name up; done
+rdma link add {P0[1]} type rxe netdev {P0[0]}; rdma link add {P1[1]} type rxe netdev {P1[0]}
+"""
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return tmp_path
-
-
-def test_triangle(folder: Path) -> None:
-    lab = Lab(folder, RIGHT)
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+    made = Lab(tmp_path_factory.mktemp("triangle"), CABLES)
     try:
-        lab.start()
-        result = lab.ansible(fabric_configure=True, **OPTIONS)
-        assert result.returncode == 0, result.stdout
-        for name, nexts in (("a", "b"), ("b", "c"), ("c", "a")):
-            fabric = lab.facts(name)
-            assert fabric["env"]["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
-            assert fabric["interface"] == "eth0"
-            assert next(rail["peer"] for rail in fabric["rails"] if rail["netdev"] == P0[0]) == nexts
-            assert len({rail["subnet"] for rail in fabric["rails"]}) == 2
+        made.start()
+        yield made
     finally:
-        lab.stop()
+        made.stop()
 
 
-def test_mirrored_cable(folder: Path) -> None:
-    lab = Lab(folder, MIRRORED)
-    try:
-        lab.start()
-        result = lab.ansible(fabric_configure=True, **OPTIONS)
-        assert result.returncode == 2
-        assert "mirrored_cabling" in result.stdout
-        assert "Wrong now: a port 0 - b port 0" in " ".join(result.stdout.split())
-    finally:
-        lab.stop()
+def test_nccl_that_does_not_know_subnets_is_refused(lab: Lab) -> None:
+    result = lab.ansible(fabric_nccl_version="2.30.4", **OPTIONS)
+    assert result.returncode == 2
+    assert "nccl_without_subnets" in result.stdout
+    assert lab.ssh("a", "ls /etc/systemd/network").split() == ["00-management.network"]
+
+
+def test_triangle(lab: Lab) -> None:
+    result = lab.ansible(fabric_nccl_version="2.30.7", **OPTIONS)
+    assert result.returncode == 0, result.stdout
+    for name, nexts in (("a", "b"), ("b", "c"), ("c", "a")):
+        fabric = lab.facts(name)
+        assert fabric["env"]["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
+        assert fabric["interface"] == "eth0"
+        assert next(rail["peer"] for rail in fabric["rails"] if rail["netdev"] == P0[0]) == nexts
+        assert len({rail["subnet"] for rail in fabric["rails"]}) == 2
+        assert all(rate > 0 for rate in fabric["gbps"].values())
+        assert set(fabric["gbps"]) == {P0[1], P1[1]}
+
+
+def test_mirrored_cable(lab: Lab) -> None:
+    lab.ssh("b", SWAP)
+    result = lab.ansible(fabric_nccl_version="2.30.7", **OPTIONS)
+    assert result.returncode == 2
+    assert "mirrored_cabling" in result.stdout
+    assert "Wrong now: a port 0 - b port 0" in " ".join(result.stdout.split())
+    assert "WRONG" in (lab.folder / "fabric.html").read_text()

@@ -33,6 +33,13 @@ def judge(text: str, **options: Any) -> list[Check]:
             "ok",
         ),
         (
+            # What roles/fabric/files/all_gather.py printed on two H200s that talked over sockets.
+            "all_gather_h200_socket",
+            {"busbw": 3.49, "wrong": 0, "ranks": 2, "gpu": "NVIDIA H200", "program": "all_gather_perf"},
+            "inconclusive",
+            "no_threshold",
+        ),
+        (
             "ib_write_bw_ok",
             {"device": "rocep1s0f0", "gid_index": 3, "mtu": 1024, "bw_avg_gbps": 92.57, "bw_peak_gbps": None},
             "pass",

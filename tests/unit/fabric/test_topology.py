@@ -306,6 +306,10 @@ def without_devices(lab: Lab) -> None:
     lab.specs["b"]["devices"] = {}
 
 
+def carries_the_connection(lab: Lab) -> None:
+    lab.specs["b"]["protected"] = [netdev for netdev in lab.specs["b"]["netdevs"] if netdev != "lo"]
+
+
 def cabled(*cables: tuple[str, int, str, int]) -> Callable[[Lab], None]:
     def apply(lab: Lab) -> None:
         lab.cables = list(cables)
@@ -380,6 +384,9 @@ MUTATIONS: dict[str, tuple[str, Cables, Callable[[Lab], None], str, str, list[st
         "a", "halves_in_one_subnet", ["192.168.200.3", "enP2p1s0f1np1", "subnet of its own"],
     ),
     "8 no RDMA device": ("pair", PAIR, without_devices, "b", "no_rdma_device", ["mlx5_ib", "socket"]),
+    "9 the ports carry the connection": (
+        "pair", PAIR, carries_the_connection, "b", "management_carries_fabric", ["Reach b by another interface", "enp1s0f0np0"],
+    ),
     "10 forwarding off": ("ring", RING, forwarding(ip_forward=False), "b", "ip_forward_off", ["net.ipv4.ip_forward=1 on b"]),
     "10 Docker drops transit": (
         "ring", RING, forwarding(policy="DROP"), "b", "docker_forward_drop", ["DOCKER-USER", "ACCEPT", "enp1s0f1np1"],
