@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, TypedDict
 from ansible_collections.tandem.serving.plugins.module_utils import _engine_tensorfold, _engine_vllm
 
 KEY_FILE = "/run/tandem/api_key"
+# Written by roles/rank/files/rank_host.py before each start.
+START_ENV = "/run/tandem/start.env"
 
 
 class Engine(NamedTuple):
@@ -93,6 +95,9 @@ def _docker(
         container["gpus"] = f"device={host['gpu']}"
     words = ["--rm", "--name", host["name"], "--network", "host", "--log-driver", "none"]
     words += ["--env-file", f"{host['etc']}/rank.env"]
+    if fabric.get("transport") == "rdma":
+        # GID indexes as they are at this start: the last file counts.
+        words += ["--env-file", START_ENV]
     words += ["--volume", f"{host['hf_home']}:{host['hf_home']}:ro"]
     words += ["--volume", f"{host['cache']}/{cache_key}:/cache"]
     if recipe.get("files") or fabric.get("graph"):

@@ -32,6 +32,12 @@ def served(metrics: str) -> dict[str, str]:
     return found
 
 
+def open_requests(metrics: str) -> int:
+    """Requests that run or wait, by the text of ``/metrics``; 0 when nothing answered."""
+    names = ("vllm:num_requests_running", "vllm:num_requests_waiting", "tensorfold_health:busy")
+    return int(sum(sample.value for sample in samples(metrics, *names)))
+
+
 def row(rank: int, host: str, state: Mapping[str, Any] | None, transport: str) -> dict[str, str]:
     """One rank's line. ``state`` is what rank_ctl told, None when it could not be asked."""
     if state is None:
@@ -54,6 +60,22 @@ def table(rows: Sequence[Mapping[str, str]]) -> str:
     return "\n".join("  ".join(line[name].ljust(widths[name]) for name in _COLUMNS).rstrip() for line in lines)
 
 
+def _oddities(states: Mapping[str, Any]) -> list[str]:
+    """What a person should know of a rank that may serve all the same."""
+    found = []
+    for host, state in states.items():
+        if state is None:
+            continue
+        found += [f"{host}: {file} changed since site.yml wrote it" for file in state.get("changed", [])]
+        found += [f"{host}: {link}" for link in state.get("down", [])]
+        found += [f"{host}: did not start: {state['refused']}"] if state.get("refused") else []
+    return found
+
+
+def _time(moment: float) -> str:
+    return datetime.fromtimestamp(moment, timezone.utc).isoformat(timespec="seconds")
+
+
 def status(
     states: Mapping[str, Any], metrics: str, supervisor: Mapping[str, Any], about: Mapping[str, str], transport: str
 ) -> str:
@@ -61,10 +83,9 @@ def status(
     rows = [row(rank, host, states[host], transport) for rank, host in enumerate(states)]
     lines = [f"{name}: {value}" for name, value in {**about, **served(metrics)}.items()]
     if supervisor:
-        when = datetime.fromtimestamp(supervisor["when"], timezone.utc).isoformat(timespec="seconds")
-        lines.append(f"supervisor: {supervisor['action']}, {supervisor['reason']} ({when})")
+        lines.append(f"supervisor: {supervisor['action']}, {supervisor['reason']} ({_time(supervisor['when'])})")
         if supervisor.get("fault"):
-            lines.append(f"last fault: {supervisor['fault']}")
+            lines.append(f"last failure: {supervisor['fault']} ({_time(supervisor.get('fault_at', 0))})")
     else:
         lines.append("supervisor: has not run")
-    return "\n".join([table(rows), "", *lines])
+    return "\n".join([table(rows), "", *lines, *_oddities(states)])

@@ -1,8 +1,9 @@
 # Copyright: Tandem contributors
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ask for the state of this host's rank, start it or stop it. Prints one JSON object.
+"""Ask for the state of this host's rank, and change it. Prints one JSON object.
 
-The head calls it over SSH with a key that allows nothing else; a person may call it by hand.
+The head calls ``state``, ``start`` and ``stop`` over SSH with a key that allows nothing else; the unit calls ``prepare`` and
+``end``, the role ``keep`` and ``restore``; a person may call any of them by hand.
 """
 
 from __future__ import annotations
@@ -14,13 +15,27 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import rank_host
+import rank_kept
+
 UNIT = "tandem-rank.service"
 CONTAINER = "tandem-rank"
 PROPERTIES = "ActiveState,SubState,Result,ExecMainStatus,InvocationID,ActiveEnterTimestamp"
+UNIT_FILE = Path("/etc/systemd/system") / UNIT
+ABOUT = Path("/etc/tandem/rank.json")
+# Why the last start was refused.
+REFUSED = Path("/run/tandem/refused")
+WORDS = ("state", "start", "stop", "prepare", "end", "keep", "restore")
 
 
 def systemctl(*words: str) -> str:
     return subprocess.run(["systemctl", *words], check=True, capture_output=True, text=True).stdout
+
+
+def about() -> dict[str, Any]:
+    """What the role wrote about this rank."""
+    found: dict[str, Any] = json.loads(ABOUT.read_text()) if ABOUT.is_file() else {}
+    return {"files": {}, "links": [], "rails": [], "memory": {}, "set": "", "stop_seconds": 60, **found}
 
 
 def container() -> dict[str, str]:
@@ -39,15 +54,14 @@ def container() -> dict[str, str]:
 
 def configured() -> str:
     """The shared hash in the unit on this host's disk, which the next start would run."""
-    unit = Path("/etc/systemd/system") / UNIT
-    found = re.search(r"tandem\.shared=(\w+)", unit.read_text()) if unit.is_file() else None
+    found = re.search(r"tandem\.shared=(\w+)", UNIT_FILE.read_text()) if UNIT_FILE.is_file() else None
     return found[1] if found else ""
 
 
-def state() -> dict[str, str]:
+def state() -> dict[str, Any]:
     lines = systemctl("show", UNIT, f"--property={PROPERTIES}").splitlines()
     found = dict(line.split("=", 1) for line in lines if "=" in line)
-    runs = container()
+    runs, knows = container(), about()
     return {
         "active": found["ActiveState"],
         "sub": found["SubState"],
@@ -59,22 +73,59 @@ def state() -> dict[str, str]:
         "rank_hash": runs.get("tandem.rank", ""),
         "shared_hash": runs.get("tandem.shared", ""),
         "configured": configured(),
-        "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "changed": rank_host.changed_files(knows["files"]),
+        "down": rank_host.links_down(rank_host.link_states(knows["links"])),
+        "refused": REFUSED.read_text() if REFUSED.is_file() else "",
+        "available_gib": round(rank_host.read_memory()["MemAvailable"] / rank_host.GIB, 2),
+        "floor_gib": knows["memory"].get("floor_gib", 0),
+        "set": knows["set"],
+        "rollback": rank_kept.target(knows["set"]),
+        "boot": rank_host.BOOT.read_text().strip(),
     }
 
 
-def main(words: list[str]) -> int:
-    if len(words) != 1 or words[0] not in ("state", "start", "stop"):
-        print(f"rank_ctl: expected one of state, start, stop; found {' '.join(words) or 'nothing'}", file=sys.stderr)
-        return 2
+def prepare() -> None:
+    """Make ready for a start; end with 1 and the reason where that cannot be."""
+    REFUSED.unlink(missing_ok=True)
     try:
-        if words[0] == "start":
-            systemctl("daemon-reload")
-        if words[0] != "state":
-            systemctl(words[0], UNIT)
-        print(json.dumps(state()))
+        rank_host.prepare(about())
+    except rank_host.RefusedError as error:
+        REFUSED.parent.mkdir(exist_ok=True)
+        REFUSED.write_text(str(error))
+        sys.exit(f"This rank does not start: {error}.")
+
+
+def end() -> None:
+    """Ask the rank to end. Only Docker kills it, when its time is over."""
+    rank_host.wake(CONTAINER)
+    subprocess.run(["docker", "stop", "--time", str(about()["stop_seconds"]), CONTAINER], capture_output=True)
+
+
+def act(word: str) -> dict[str, Any]:
+    """Do one thing, and tell the state, or for keep and restore what changed."""
+    if word == "keep":
+        return {"changed": rank_kept.keep(about()["set"], [*about()["files"], str(ABOUT)])}
+    if word == "restore":
+        return {"restored": rank_kept.restore(about()["set"])}
+    if word == "start":
+        systemctl("daemon-reload")
+    if word in ("start", "stop"):
+        systemctl(word, UNIT)
+    return state()
+
+
+def main(words: list[str]) -> int:
+    if len(words) != 1 or words[0] not in WORDS:
+        print(f"rank_ctl: expected one of {', '.join(WORDS)}; found {' '.join(words) or 'nothing'}", file=sys.stderr)
+        return 2
+    if words[0] in ("prepare", "end"):
+        {"prepare": prepare, "end": end}[words[0]]()
+        return 0
+    try:
+        print(json.dumps(act(words[0])))
     except subprocess.CalledProcessError as error:
-        print(f"rank_ctl: {' '.join(error.cmd)} ended with {error.returncode}: {error.stderr.strip()}", file=sys.stderr)
+        refused = REFUSED.read_text() if REFUSED.is_file() else error.stderr.strip()
+        print(f"rank_ctl: {' '.join(error.cmd)} ended with {error.returncode}: {refused}", file=sys.stderr)
         return 1
     return 0
 

@@ -15,9 +15,9 @@ import json
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -32,23 +32,28 @@ Action = Literal["none", "wait", "start", "give_up"]
 
 @dataclass
 class Memory:
-    """What the rules remember between two looks. Times are seconds of a monotonic clock."""
+    """What the rules remember between two looks.
+
+    Moments are seconds of a monotonic clock. ``starts`` are those since the ranks last served, ``heals`` counts all of them,
+    ``fault`` is the last reason for one and ``fault_at`` its time since 1970.
+    """
 
     began: float = 0.0
     served: bool = False
     failures: int = 0
-    fault: str = ""
     starts: list[float] = field(default_factory=list)
+    heals: int = 0
+    fault: str = ""
+    fault_at: float = 0.0
 
 
 @dataclass(frozen=True)
 class Rules:
-    """Limits. ``attempts`` starts within ``window`` seconds are enough; ``patience`` is how many probes in a row may fail."""
+    """Limits. ``patience`` probes in a row may fail, and ``attempts`` starts in a row may not lead to an answer."""
 
     ready_seconds: float
     patience: int = 2
     attempts: int = 5
-    window: float = 3600.0
     pause: float = 15.0
 
 
@@ -60,34 +65,46 @@ def decide(
     ``ranks`` has, per rank, ``rank``, ``host`` and ``state`` (what rank_ctl told, None when it could not be asked).
     Updates ``memory``.
     """
-    silent = [f"rank {item['rank']} on {item['host']}" for item in ranks if item["state"] is None]
+    silent = [name(item) for item in ranks if item["state"] is None]
     if silent:
         return "wait", f"{', '.join(silent)} cannot be asked"
     hashes = {item["host"]: item["state"]["configured"][:12] for item in ranks}
     if len(set(hashes.values())) > 1:
         named = ", ".join(f"{host}: {value or 'nothing'}" for host, value in hashes.items())
         return "give_up", f"the ranks are configured differently ({named}); run the start stage of site.yml"
+    if down := [f"{link} on {item['host']}" for item in ranks for link in item["state"]["down"]]:
+        return "wait", f"the fabric does not work: {', '.join(down)}"
     reason = _fault(ranks, probe, memory, rules, now)
-    memory.fault = reason or memory.fault
     if not reason:
         return "none", "serving" if memory.served else "starting"
-    recent = [moment for moment in memory.starts if now - moment < rules.window]
-    memory.starts = recent
-    if len(recent) >= rules.attempts:
-        return "give_up", f"{len(recent)} starts within {rules.window:.0f} s did not last; the last fault: {reason}"
+    if changed := [f"{file} on {item['host']}" for item in ranks for file in item["state"]["changed"]]:
+        return (
+            "give_up",
+            f"{', '.join(changed)} changed since site.yml wrote it; run its start stage. Before that: {reason}",
+        )
+    if len(memory.starts) >= rules.attempts:
+        return "give_up", f"{len(memory.starts)} starts in a row led to no answer; the last fault: {reason}"
     # The first start after a fault is at once, each further one waits twice as long.
-    if recent and now - memory.starts[-1] < rules.pause * 2 ** (len(recent) - 1) and not memory.served:
+    if memory.starts and now - memory.starts[-1] < rules.pause * 2 ** (len(memory.starts) - 1):
         return "wait", f"pausing before the next start: {reason}"
     return "start", reason
+
+
+def name(item: Mapping[str, Any]) -> str:
+    return f"rank {item['rank']} on {item['host']}"
 
 
 def _fault(ranks: Sequence[Mapping[str, Any]], probe: Probe, memory: Memory, rules: Rules, now: float) -> str:
     """Why the ranks have to start again, or nothing."""
     for item in ranks:
-        if item["state"]["active"] not in ("active", "activating"):
-            return f"rank {item['rank']} on {item['host']} is {item['state']['active']} ({item['state']['result']})"
+        state = item["state"]
+        if state["active"] not in ("active", "activating"):
+            return f"{name(item)} is {state['active']} ({state['refused'] or state['result']})"
+        if state["available_gib"] < state["floor_gib"]:
+            return f"{item['host']} has {state['available_gib']} GiB of memory left, less than {state['floor_gib']}"
     if probe in ("answers", "busy"):
         memory.served, memory.failures = True, 0
+        memory.starts.clear()
         return ""
     if not memory.served:
         late = now - memory.began > rules.ready_seconds
@@ -105,7 +122,6 @@ class Supervisor:
         self.config = config
         self.rules = Rules(ready_seconds=config["ready_seconds"])
         self.memory = Memory(began=time.monotonic())
-        self.tokens = -1.0
 
     def call(self, rank: Mapping[str, Any], word: str) -> dict[str, Any] | None:
         """Let rank_ctl on the rank's host do one thing. None when it cannot be asked."""
@@ -116,7 +132,7 @@ class Supervisor:
             options += ["ConnectTimeout=5", "ServerAliveInterval=5", "ServerAliveCountMax=2"]
             words = ["ssh", "-i", control["key"], *(part for option in options for part in ("-o", option))]
             words += [f"{control['user']}@{rank['address']}", word]
-        limit = 30 if word == "state" else self.config["stop_seconds"] + 60
+        limit = 30 if word == "state" else self.config["stop_seconds"] + 120
         try:
             done = subprocess.run(words, capture_output=True, text=True, timeout=limit, check=True)
             told = json.loads(done.stdout)
@@ -135,40 +151,42 @@ class Supervisor:
         with urllib.request.urlopen(request, timeout=self.config["probe_seconds"]) as answer:
             return str(answer.read().decode(errors="replace"))
 
-    def generated(self) -> float:
-        """Tokens that the engine has read and written so far, as its metrics count them; -1 when it does not say."""
-        try:
-            lines = self.fetch("/metrics").splitlines()
-        except OSError:
-            return -1.0
-        names = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total")
-        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(names))
+    def progress(self) -> list[str]:
+        """Metrics that change while the engine reads or writes tokens. Raises OSError."""
+        names = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total", "tensorfold_health:pool_free_tokens")
+        return [line for line in self.fetch("/metrics").splitlines() if line.startswith(names)]
 
     def probe(self) -> Probe:
         """Ask for one token. A server that is only busy still counts tokens."""
         try:
-            self.fetch("/health")
+            before = self.progress()
         except OSError:
             return "fails" if self.memory.served else "starting"
-        body = {"model": self.config["model"], "prompt": "1 2 3", "max_tokens": 1, "temperature": 0}
+        messages = [{"role": "user", "content": "Hello"}]
+        body = {"model": self.config["model"], "messages": messages, "max_tokens": 1, "temperature": 0}
         try:
-            self.fetch("/v1/completions", body)
+            if json.loads(self.fetch("/v1/chat/completions", body))["choices"]:
+                return "answers"
+        except (OSError, ValueError, LookupError, TypeError):
+            pass
+        try:
+            return "busy" if self.progress() != before else "fails"
         except OSError:
-            before, self.tokens = self.tokens, self.generated()
-            return "busy" if 0 <= before < self.tokens else "fails"
-        self.tokens = self.generated()
-        return "answers"
+            return "fails"
 
-    def start_together(self) -> None:
-        """Stop what runs, the head first; start all, the head last."""
-        for rank in self.config["ranks"]:
-            self.call(rank, "stop")
-        for rank in reversed(self.config["ranks"]):
+    def start_together(self, reason: str) -> None:
+        """Stop what runs, on all hosts at once; start all, the head last."""
+        ranks = self.config["ranks"]
+        with ThreadPoolExecutor(len(ranks)) as pool:
+            list(pool.map(lambda rank: self.call(rank, "stop"), ranks))
+        for rank in reversed(ranks):
             if self.call(rank, "start") is None:
                 break
         now = time.monotonic()
-        self.memory.began, self.memory.served, self.memory.failures = now, False, 0
-        self.memory.starts.append(now)
+        memory = self.memory
+        memory.began, memory.served, memory.failures = now, False, 0
+        memory.starts.append(now)
+        memory.heals, memory.fault, memory.fault_at = memory.heals + 1, reason, time.time()
 
     def look(self) -> tuple[Action, str]:
         """One look at all ranks, and what follows from it."""
@@ -190,8 +208,9 @@ class Supervisor:
             if action == "give_up":
                 return GAVE_UP
             if action == "start":
-                self.start_together()
-            time.sleep(self.config["interval"])
+                self.start_together(reason)
+            # After a first failure the second look is at once.
+            time.sleep(1 if self.memory.failures else self.config["interval"])
 
 
 def write_state(action: Action, reason: str, memory: Memory) -> None:

@@ -19,14 +19,24 @@ spec.loader.exec_module(supervisor)
 RULES = supervisor.Rules(ready_seconds=600)
 
 
-def ranks(*actives: str | None, configured: tuple[str, ...] = ("same", "same")) -> list[dict[str, Any]]:
+def ranks(*actives: str | None, configured: tuple[str, ...] = ("same", "same"), **told: Any) -> list[dict[str, Any]]:
     return [
         {
             "rank": rank,
             "host": f"spark-{'ab'[rank]}",
             "state": None
             if active is None
-            else {"active": active, "result": "exit-code", "configured": configured[rank]},
+            else {
+                "active": active,
+                "result": "exit-code",
+                "configured": configured[rank],
+                "refused": "",
+                "changed": [],
+                "down": [],
+                "available_gib": 8.0,
+                "floor_gib": 0.75,
+                **told,
+            },
         }
         for rank, active in enumerate(actives)
     ]
@@ -49,10 +59,26 @@ def memory(**values: Any) -> Any:
         (ranks("active", "active"), "starting", memory(served=False, began=0.0), "start", "not ready 600 s"),
         (ranks("active", None), "starting", memory(), "wait", "rank 1 on spark-b cannot be asked"),
         (ranks("active", "active", configured=("a", "b")), "answers", memory(), "give_up", "spark-a: a, spark-b: b"),
-        (ranks("active", "failed"), "starting", memory(starts=[900.0] * 5), "give_up", "5 starts within 3600 s"),
+        (ranks("active", "failed"), "starting", memory(starts=[900.0] * 5), "give_up", "5 starts in a row"),
         (ranks("active", "failed"), "starting", memory(served=False, starts=[990.0]), "wait", "pausing"),
         (ranks("active", "failed"), "starting", memory(served=False, starts=[980.0]), "start", "spark-b is failed"),
-        (ranks("active", "failed"), "starting", memory(served=True, starts=[999.0]), "start", "spark-b is failed"),
+        (ranks("active", "failed", refused="no GID"), "starting", memory(), "start", "is failed (no GID)"),
+        (
+            ranks("active", "active", down=["eth1 is down"]),
+            "fails",
+            memory(failures=9),
+            "wait",
+            "eth1 is down on spark-a",
+        ),
+        (ranks("active", "active", changed=["/etc/tandem/rank.env"]), "answers", memory(), "none", "serving"),
+        (
+            ranks("active", "failed", changed=["/etc/tandem/rank.env"]),
+            "starting",
+            memory(),
+            "give_up",
+            "rank.env on spark-b",
+        ),
+        (ranks("active", "active", available_gib=0.5), "answers", memory(), "start", "spark-a has 0.5 GiB"),
     ],
 )
 def test_what_it_does_about_what_it_sees(
@@ -63,16 +89,10 @@ def test_what_it_does_about_what_it_sees(
     assert words in reason
 
 
-def test_starts_of_long_ago_do_not_count() -> None:
-    kept = memory(starts=[0.0] * 5)
-    assert supervisor.decide(ranks("active", "failed"), "starting", kept, RULES, 4000.0)[0] == "start"
-    assert kept.starts == []
-
-
-def test_an_answer_forgets_failures() -> None:
-    kept = memory(served=False, failures=1)
+def test_an_answer_forgets_failures_and_starts() -> None:
+    kept = memory(served=False, failures=1, starts=[0.0] * 4)
     supervisor.decide(ranks("active", "active"), "answers", kept, RULES, 10.0)
-    assert kept.served and kept.failures == 0
+    assert kept.served and kept.failures == 0 and kept.starts == []
 
 
 def test_the_pause_doubles_with_every_start_that_did_not_serve() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.tandem.serving.plugins.plugin_utils._status import served, status
+from ansible_collections.tandem.serving.plugins.plugin_utils._status import open_requests, served, status
 
 METRICS = """\
 vllm:num_requests_running{engine="0"} 2.0
@@ -32,14 +32,20 @@ def test_the_metrics_are_read() -> None:
 
 
 def test_one_line_a_rank_and_the_supervisor_below() -> None:
-    seen = {"action": "none", "reason": "serving", "when": 0.0, "fault": "rank 1 on spark-b is failed (exit-code)"}
+    seen = {
+        "action": "none",
+        "reason": "serving",
+        "when": 0.0,
+        "fault": "rank 1 on spark-b is failed (exit-code)",
+        "fault_at": 60.0,
+    }
     text = status({"spark-a": STATE, "spark-b": None}, METRICS, seen, {"recipe": "smollm2_local"}, "socket")
     lines = text.splitlines()
     assert lines[0].split() == ["rank", "host", "unit", "since", "image", "config", "transport"]
     assert lines[1].startswith("0     spark-a  active") and "7987f6fb6fd0  socket" in lines[1]
     assert lines[2] == "1     spark-b  out of reach"
     assert "supervisor: none, serving (1970-01-01T00:00:00+00:00)" in lines
-    assert "last fault: rank 1 on spark-b is failed (exit-code)" in lines
+    assert "last failure: rank 1 on spark-b is failed (exit-code) (1970-01-01T00:01:00+00:00)" in lines
 
 
 def test_a_rank_that_ended_shows_its_result_and_a_new_pair_no_supervisor() -> None:
@@ -47,3 +53,18 @@ def test_a_rank_that_ended_shows_its_result_and_a_new_pair_no_supervisor() -> No
     text = status({"spark-a": ended}, "", {}, {}, "rdma")
     assert "failed (exit-code)" in text
     assert "supervisor: has not run" in text
+
+
+def test_what_is_odd_about_a_rank_is_said() -> None:
+    odd = {**STATE, "changed": ["/etc/tandem/rank.env"], "down": ["eth1 is down"], "refused": "no memory"}
+    assert status({"spark-b": odd}, "", {}, {}, "rdma").splitlines()[-3:] == [
+        "spark-b: /etc/tandem/rank.env changed since site.yml wrote it",
+        "spark-b: eth1 is down",
+        "spark-b: did not start: no memory",
+    ]
+
+
+def test_requests_that_run_and_wait_are_counted() -> None:
+    assert open_requests(METRICS) == 3
+    assert open_requests("") == 0
+    assert open_requests("tensorfold_health:busy 2") == 2

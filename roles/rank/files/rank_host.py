@@ -1,0 +1,156 @@
+# Copyright: Tandem contributors
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What this host has to bring before its rank starts: the files as they were written, the fabric, GIDs and memory.
+
+``about`` is the content of /etc/tandem/rank.json, which the role writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+GIB = 1 << 30
+# A rank that was killed leaves about 20 GiB of unified memory behind, until the next boot.
+LEAK = 8 * GIB
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+MEMORY = Path("/var/lib/tandem/memory.json")
+# What has to be found out anew at each start, as docker --env-file reads it.
+START_ENV = Path("/run/tandem/start.env")
+
+
+class RefusedError(Exception):
+    """The rank cannot start. The text says what was expected, what was found, and what to do."""
+
+
+def changed_files(files: Mapping[str, str]) -> list[str]:
+    """Those files that are not what the role wrote: path to SHA-256."""
+    found = {path: hashlib.sha256(Path(path).read_bytes()).hexdigest() for path in files if Path(path).is_file()}
+    return sorted(path for path, digest in files.items() if found.get(path) != digest)
+
+
+def link_states(netdevs: Sequence[str], net: Path = Path("/sys/class/net")) -> dict[str, str]:
+    """Interface to what the kernel says of it: up, down, ..., or missing."""
+    states = {}
+    for netdev in netdevs:
+        file = net / netdev / "operstate"
+        states[netdev] = file.read_text().strip() if file.is_file() else "missing"
+    return states
+
+
+def links_down(states: Mapping[str, str]) -> list[str]:
+    """Interfaces that carry nothing. Some drivers never say more than unknown."""
+    return [f"{netdev} is {state}" for netdev, state in states.items() if state not in ("up", "unknown")]
+
+
+def gid_index(hca: str, address: str, infiniband: Path = Path("/sys/class/infiniband")) -> int | None:
+    """Index of the RoCE v2 GID of an IPv4 address, which moves when addresses come in another order."""
+    port = infiniband / hca / "ports/1"
+    octets = [int(part) for part in address.split(".")]
+    wanted = "0000:0000:0000:0000:0000:ffff:{:02x}{:02x}:{:02x}{:02x}".format(*octets)
+    for file in sorted((port / "gids").glob("*"), key=lambda path: int(path.name)):
+        kind = port / "gid_attrs/types" / file.name
+        with contextlib.suppress(OSError):
+            if file.read_text().strip() == wanted and kind.read_text().strip() == "RoCE v2":
+                return int(file.name)
+    return None
+
+
+def gid_environment(rails: Sequence[Mapping[str, Any]], infiniband: Path = Path("/sys/class/infiniband")) -> str:
+    """NCCL_IB_GID_INDEX as it is now; empty, which NCCL takes for unset, where the rails differ."""
+    indexes = set()
+    for rail in rails:
+        index = gid_index(rail["hca"], rail["address"], infiniband)
+        if index is None:
+            raise RefusedError(
+                f"{rail['hca']} has no RoCE v2 GID of {rail['address']}: look whether {rail['netdev']} has this address"
+            )
+        indexes.add(index)
+    if not indexes:
+        return ""
+    return f"NCCL_IB_GID_INDEX={indexes.pop() if len(indexes) == 1 else ''}\n"
+
+
+def meminfo(text: str) -> dict[str, int]:
+    """``/proc/meminfo`` in bytes."""
+    return {name: int(kib) * 1024 for name, kib in re.findall(r"^(\w+):\s+(\d+) kB", text, re.MULTILINE)}
+
+
+def read_memory() -> dict[str, int]:
+    return meminfo(Path("/proc/meminfo").read_text())
+
+
+def drop_page_cache() -> None:
+    """CUDA counts the page cache as memory in use."""
+    os.sync()
+    Path("/proc/sys/vm/drop_caches").write_text("1\n")
+
+
+def free_memory(
+    memory: Mapping[str, Any],
+    read: Callable[[], Mapping[str, int]] = read_memory,
+    sleep: Callable[[float], None] = time.sleep,
+    patience: int = 60,
+) -> int:
+    """Wait until the memory that the rank asks for is free, and return how much is. A rank that ended gives it back slowly."""
+    for second in range(patience + 1):
+        found = read()
+        needed = int(memory["share"] * found["MemTotal"] + memory["gib"] * GIB)
+        if found["MemAvailable"] >= needed:
+            return found["MemAvailable"]
+        if second < patience:
+            sleep(1)
+    raise RefusedError(
+        f"expected {needed / GIB:.1f} GiB of free memory, found {found['MemAvailable'] / GIB:.1f} GiB, after {patience} s: "
+        "end what uses it, lower the recipe's limits, or reboot when nothing seems to"
+    )
+
+
+def leaked(available: int, boot: str, file: Path = MEMORY) -> float:
+    """GiB that are missing since the first start after the boot; 0 where that is no more than usual."""
+    try:
+        kept = json.loads(file.read_text())
+    except (OSError, ValueError):
+        kept = {}
+    if kept.get("boot") != boot:
+        kept = {"boot": boot, "available": available}
+        file.write_text(json.dumps(kept))
+    missing = kept["available"] - available
+    return round(missing / GIB, 1) if missing > LEAK else 0.0
+
+
+def prepare(about: Mapping[str, Any]) -> None:
+    """Make ready for a start, or raise RefusedError."""
+    if changed := changed_files(about["files"]):
+        raise RefusedError(f"{', '.join(changed)} changed since site.yml wrote it: run its start stage")
+    if down := links_down(link_states(about["links"])):
+        raise RefusedError(f"the fabric does not work: {', '.join(down)}")
+    START_ENV.parent.mkdir(exist_ok=True)
+    START_ENV.write_text(gid_environment(about["rails"]))
+    if about["memory"]["kind"] == "unified":
+        drop_page_cache()
+    available = free_memory(about["memory"])
+    if lost := leaked(available, BOOT.read_text().strip()):
+        print(
+            f"{lost} GiB of memory are missing since the boot: a rank was killed before. A reboot frees them",
+            file=sys.stderr,
+        )
+
+
+def wake(container: str) -> None:
+    """Let frozen processes of a container go on, so that they hear the TERM that follows."""
+    listed = subprocess.run(["docker", "top", container, "-eo", "pid,stat"], capture_output=True, text=True).stdout
+    for pid, state in re.findall(r"^\s*(\d+)\s+(\S+)", listed, re.MULTILINE):
+        if state.startswith("T"):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(pid), signal.SIGCONT)
