@@ -37,6 +37,13 @@ options:
     type: list
     elements: str
     default: []
+  hosts:
+    description:
+      - Total and free memory of each host in GiB, the second null where it cannot be told.
+      - C(profile) V(auto) takes the first of the recipe's profiles that fits all of them; without hosts it is the default.
+    type: list
+    elements: list
+    default: []
 """
 
 EXAMPLES = r"""
@@ -51,7 +58,7 @@ _value:
   type: dict
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from ansible.errors import AnsibleFilterError
@@ -60,14 +67,19 @@ from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
 
 
 def recipe(
-    layers: Iterable[Mapping[str, Any]],
+    layers: Sequence[Mapping[str, Any]],
     selected: Mapping[str, Any],
     overrides: Mapping[str, Any] | None = None,
     lock: Mapping[str, Any] | None = None,
     accepted_licences: Collection[str] = (),
+    hosts: Iterable[tuple[float, float | None]] = (),
 ) -> dict[str, Any]:
     """See DOCUMENTATION."""
+    options = {"lock": lock, "accepted_licences": accepted_licences}
     try:
+        if selected.get("profile") == "auto":
+            profile = _recipe.choose_profile(layers, selected, overrides or {}, hosts, **options)
+            selected = {**selected, "profile": profile}
         return _recipe.resolve(layers, selected, overrides or {}, lock=lock, accepted_licences=accepted_licences)
     except _recipe.RecipeError as error:
         raise AnsibleFilterError(str(error)) from error

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import jinja2
 import jinja2.sandbox
 
+from ansible_collections.tandem.serving.plugins.module_utils import _memory_plan
 from ansible_collections.tandem.serving.plugins.module_utils._check import Check, check
 
 # What an override may touch. Everything else says which recipe this is.
@@ -166,10 +167,34 @@ def resolve(
             )
     _check_overrides(overrides)
     recipe = _merge(
-        {key: value for key, value in recipe.items() if key not in ("layers", "variants", "defaults")}, overrides
+        {key: value for key, value in recipe.items() if key not in ("layers", "variants", "defaults", "profiles")},
+        overrides,
     )
     _pin(recipe, lock or {})
     return {**recipe, "selected": resolved, "passed_over": passed_over}
+
+
+def choose_profile(
+    layers: Sequence[Mapping[str, Any]],
+    selected: Mapping[str, Any],
+    overrides: Mapping[str, Any],
+    hosts: Iterable[tuple[float, float | None]],
+    **options: Any,
+) -> str:
+    """The first of the recipe's ``profiles`` whose memory plan fits every host, or else the last one.
+
+    ``hosts`` has the total and the free memory of each in GiB, None where it cannot be told. Without hosts it is the
+    recipe's default; ``options`` are those of ``resolve``.
+    """
+    profiles = [str(name) for name in stack(layers).get("profiles", [])]
+    hosts = list(hosts)
+    if not hosts or not profiles:
+        return ""
+    for name in profiles:
+        recipe = resolve(layers, {**selected, "profile": name}, overrides, **options)
+        if all(_memory_plan.plan(recipe, total, free)["fits"] for total, free in hosts):
+            return name
+    return profiles[-1]
 
 
 @functools.cache
