@@ -56,7 +56,7 @@ class ActionModule(ActionBase):
     def _read(self, words: list[str]) -> str:
         done = self._low_level_execute_command(shlex.join(words))
         if done["rc"]:
-            raise AnsibleActionFail(f"{words[0]} ended with {done['rc']}: {done['stderr'].strip()}")
+            raise AnsibleActionFail(f"journalctl ended with {done['rc']}: {done['stderr'].strip()}")
         return str(done["stdout"])
 
     def _again(self, words: list[str], rank: int) -> str:

@@ -27,7 +27,16 @@ class Entry(NamedTuple):
 
 def command(lines: str, since: str = "", cursor: str = "") -> list[str]:
     """The words of journalctl: the newest ``lines``, all ``since`` a time that it understands, or what is after ``cursor``."""
-    words = ["journalctl", "--quiet", "--output=json", "--output-fields=MESSAGE,UNIT,_SYSTEMD_UNIT"]
+    # Ansible gives it a terminal, on which it would colour even JSON.
+    words = [
+        "env",
+        "SYSTEMD_COLORS=0",
+        "journalctl",
+        "--quiet",
+        "--no-pager",
+        "--output=json",
+        "--output-fields=MESSAGE,UNIT,_SYSTEMD_UNIT",
+    ]
     words += [f"--unit={unit}" for unit in UNITS]
     if cursor:
         return [*words, f"--after-cursor={cursor}"]
