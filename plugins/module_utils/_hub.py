@@ -35,6 +35,8 @@ else:
     disable_progress_bars()
     # A broken connection loses the piece that was not written yet.
     constants.DOWNLOAD_CHUNK_SIZE = 2**20
+    # Else the first request waits for a list at huggingface.co, whatever the endpoint: 10 s where no name server answers.
+    constants.HF_HUB_DISABLE_TELEMETRY = True
 
 _TRIES = 4
 _PASSING = (408, 429, 500, 502, 503, 504)
@@ -89,7 +91,7 @@ class Hub:
         # The size of a compressed answer says nothing, and a range of it neither.
         headers["Accept-Encoding"] = "identity"
 
-        def fetch(file: File, partial: Path) -> None:
+        def fetch(file: File, partial: Path) -> bool:
             try:
                 with partial.open("ab") as out:
                     url = self._url(place, paths[file.oid])
@@ -107,6 +109,7 @@ class Hub:
                     raise
                 # What the library raises for a size that it did not expect.
                 raise RetryError(str(error)) from error
+            return False
 
         return fetch
 

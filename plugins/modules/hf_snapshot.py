@@ -146,7 +146,9 @@ wrong:
   type: list
   elements: str
 manifest:
-  description: The files, each with its C(path), C(size), C(oid) (sha256 of large files, git's sha1 of others) and C(blob_id).
+  description:
+    - The files, each with its C(path), C(size), C(oid) (sha256 of large files, git's sha1 of others) and C(blob_id), and whether its
+      content is C(verified), which it is once it was held against its C(oid) and as long as nobody touches it.
   returned: success
   type: list
   elements: dict
@@ -229,6 +231,7 @@ class Task:
             if todo and self.hub:
                 fetch = self.hub.fetcher(source, {file.oid: file.path for file in offered})
                 self.snapshot.fetch(todo, fetch, self.params["workers"], self.progress)
+        verified = self.snapshot.verified(files)
         return {
             "changed": bool(todo or links or kept is None),
             "snapshot": str(self.snapshot.path),
@@ -240,7 +243,7 @@ class Task:
             "bytes_missing": missing,
             "bytes_fetched": 0 if self.check_mode else missing,
             "wrong": [file.path for file in wrong],
-            "manifest": to_dicts(files),
+            "manifest": [item | {"verified": item["oid"] in verified} for item in to_dicts(files)],
             "manifest_hash": manifest_hash(self.snapshot.found(files)),
             "diff": {
                 "before": {"files_missing": len(todo) + len(links), "bytes_missing": missing},

@@ -15,8 +15,9 @@ author:
 description:
   - Runs on the host that lacks files, and fetches them by rsync from a daemon on the host that has them, several at once and over
     all addresses that are given. The role P(tandem.serving.share#role) starts and ends that daemon.
-  - Only files that the manifest names and that are missing are copied. A file that was cut off goes on where it stopped. Every file
-    that arrives is held against its checksum before it takes its place.
+  - Only files that the manifest names and that are missing are copied. A file that was cut off goes on where it stopped.
+  - Every file that arrives is held against its checksum before it takes its place. Where the manifest says that the other host's copy
+    is verified, and all of it came at once, that of rsync, which both ends take anyway, is enough.
   - Nothing complete is ever removed. As root, the module acts as the owner of the cache.
 extends_documentation_fragment:
   - tandem.serving.attributes
@@ -130,14 +131,17 @@ from ansible_collections.tandem.serving.plugins.module_utils._snapshot import (
 def fetcher(params: dict[str, Any], snapshot: Snapshot) -> Fetch:
     """A function that lets rsync append the rest of a blob to its partial file. Raises RsyncError."""
     share = _rsync.Share(params)
+    verified = {item["oid"] for item in params["manifest"] if item.get("verified")}
 
-    def fetch(file: File, target: Path) -> None:
+    def fetch(file: File, target: Path) -> bool:
+        whole = not target.exists()
         try:
             share.append(f"{snapshot.folder.name}/blobs/{file.oid}", target)
         except _rsync.PassingError as error:
             raise RetryError(str(error)) from error
         except _rsync.RsyncError as error:
             raise SnapshotError(f"{file.path} of {snapshot.repo} does not arrive: {error}") from error
+        return whole and file.oid in verified
 
     return fetch
 

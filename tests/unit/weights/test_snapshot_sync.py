@@ -118,6 +118,27 @@ def test_a_part_with_wrong_bytes_is_dropped_and_sent_anew(tmp_path: Path, files:
     assert not go(tmp_path / "worker", files, verify=True)["changed"]
 
 
+def test_rsync_is_trusted_with_whole_files_that_were_verified_where_they_came_from(
+    tmp_path: Path, files: list[File], daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = Snapshot(tmp_path / "worker", REPO, REVISION)
+    worker.blobs.mkdir(parents=True)
+    worker.partial(files[1]).write_bytes((tmp_path / "head/models--org--model/blobs" / files[1].oid).read_bytes()[:9])
+    hashed: list[str] = []
+    digest = _snapshot.digest
+
+    def spy(path: Path, oid: str, *rest: Any) -> str:
+        hashed.append(oid)
+        return digest(path, oid, *rest)
+
+    monkeypatch.setattr(_snapshot, "digest", spy)
+    verified = [item | {"verified": item["oid"] != files[2].oid} for item in to_dicts(files)]
+    go(tmp_path / "worker", files, daemon, manifest=verified)
+    assert sorted(hashed) == sorted([files[1].oid, files[2].oid]), "one had begun before, one is not known to be right"
+    assert not go(tmp_path / "worker", files, verify=True)["changed"]
+    assert len(hashed) == 4, "a later check reads what only rsync vouched for"
+
+
 @pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "relink"])
 def test_only_the_damaged_file_is_sent_again(tmp_path: Path, files: list[File], daemon: Daemon, damage: str) -> None:
     go(tmp_path / "worker", files, daemon)
