@@ -383,6 +383,31 @@ ENGINE = {
         "No valid attention backend; Selected backend ... is not valid",
         "Keep kv-cache-dtype as the recipe has it, name no attention backend, and check that FlashInfer is whole in the image.",
     ),
+    "configuration_refused": Cause(
+        "The engine refuses its configuration.",
+        "1 validation error for ModelConfig, and below it Value error, ...; must be divisible by",
+        "Change the argument that the sentence names in the recipe's serve section.",
+    ),
+    "module_missing": Cause(
+        "The image lacks a Python module or a library.",
+        "ModuleNotFoundError: No module named; cannot open shared object file",
+        "Use the image that the recipe names, or build the overlay again and read its self-test.",
+    ),
+    "permission_denied": Cause(
+        "The engine's user may not use a file or folder.",
+        "PermissionError: [Errno 13] Permission denied",
+        "Give the path that the sentence names to the engine's user; an earlier container may have left it to root.",
+    ),
+    "image_missing": Cause(
+        "The image is neither on the host nor in the registry.",
+        "manifest unknown, pull access denied, No such image",
+        "Run the tag image, and see that the recipe's image.ref is right.",
+    ),
+    "image_wrong_platform": Cause(
+        "The image is for another kind of CPU.",
+        "exec format error; no matching manifest for linux/arm64",
+        "Use an image for this host's platform: a DGX Spark and a DGX Station are arm64.",
+    ),
     "port_in_use": Cause(
         "A port that the engine wants is taken.",
         "[Errno 98] Address already in use",
@@ -442,8 +467,15 @@ ENGINE = {
         "The NVIDIA driver on your system is too old",
         "Update the host's driver, or use an image of an older CUDA.",
     ),
+    "driver_library_mismatch": Cause(
+        "The NVIDIA driver was updated, and the kernel still runs the old one.",
+        "Failed to initialize NVML: Driver/library version mismatch",
+        "Restart the host.",
+    ),
     "illegal_instruction": Cause(
-        "The CPU lacks an instruction that the program uses.", "exit 132, no output", "Use an image built for this CPU."
+        "The CPU lacks an instruction that the program uses.",
+        "exit 132 and no output; status=4/ILL; the kernel's trap invalid opcode",
+        "Use an image built for this CPU.",
     ),
     "segmentation_fault": Cause(
         "A process crashed.",

@@ -11,24 +11,27 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ansible_collections.tandem.serving.plugins.module_utils._engine_rules import (
     ORDER,
     PHASE_MARKS,
     PHASES,
     RULES,
+    Rule,
     any_of,
     says,
 )
-from ansible_collections.tandem.serving.plugins.module_utils._kv_pool import METRICS, Pool
+from ansible_collections.tandem.serving.plugins.module_utils._kv_pool import METRICS, Pool, worth_reading
 from ansible_collections.tandem.serving.plugins.module_utils._log_source import Source, from_text
 
 # Bounds that keep memory flat on logs that are not what they seem.
 _MOST_NAMES = 1024
+_MOST_SHAPES = 2048
 _LONGEST_TEXT = 600
+_LONGEST_LINE = 8000
 _EVIDENCE = 3
 
 # A line that holds none of these says nothing here, and of a long log that is most lines. They begin with what is rare in
@@ -43,7 +46,7 @@ _MARKS = (
     "[c10d|[Gloo|: error|: unsat|: segf|: vllm|) exceeds|::bad|xited |xit |xl3|=13|=killed|# |_blocks is|"
     ", may waste|(core|:cache_config_info|_health:pool_tokens|SpecDecoding|non-def|Stopping|[shutdown"
 )
-_WORTH = any_of(*_MARKS.split("|"))
+_WORTH = any_of(*_MARKS.split("|"), *(mark for rule in RULES for mark in rule.marks))
 # What most lines of a serving engine are: its access log, and its statistics. NCCL's have a reader of their own.
 _ACCESS = b'HTTP/1.1" '
 _STATISTICS = b" throughput: "
@@ -52,6 +55,8 @@ _NCCL = b" NCCL INFO "
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|#033\[[0-9;]*m")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]+")
 _PROCESS = re.compile(r"\((?P<name>[A-Za-z][\w.-]*)(?: rank=\d+)? pid=(?P<pid>\d{1,18})(?:, ip=(?P<ip>[^)\s]+))?\) ?")
+# Nothing but that.
+_BARE = re.compile(rb"\s*(?:\([\w.-]+(?: rank=\d+)? pid=\d+[^)]*\)\s*)*")
 # Names that one start gives to one process only.
 _SINGLE = re.compile(r"(?:APIServer|EngineCore(?:_DP\d+)?|(?:Vllm)?Worker(?:_[A-Z]+\d+)+|VllmWorker-\d+)$")
 _HEADER = re.compile(
@@ -121,6 +126,11 @@ _STALL = "No available shared memory broadcast block found"
 _NOT_FOUND = re.compile(r"FileNotFoundError: \[Errno 2\] No such file or directory\s*$")
 
 _FAULTY = any_of(*dict.fromkeys(mark for rule in RULES for mark in rule.marks))
+# Lines that differ in numbers, addresses and identifiers only have one shape, and are understood once.
+_DIGITS = b"0123456789abcdef"
+# In these a number changes what is meant.
+_NUMBERED = any_of("status=", "exit", "code 1", "Errno", "=13")
+_METRICS = tuple(name.encode() for name in METRICS)
 _PLACE = {name: place for place, name in enumerate(PHASES)}
 
 
@@ -137,22 +147,22 @@ class Fault:
 class Start:
     """One start of an engine, as far as its lines tell."""
 
-    pool: Pool = field(default_factory=Pool)
     phase: str = "unknown"
     lines: int = 0
     served: bool = False
     stopped: bool = False
     headless: bool = False
     version: str | None = None
-    rendezvous: str | None = None
-    progress: dict[str, int] | None = None
+    # Raw last lines that tell these, for they come often and are asked for once.
+    meeting: bytes = b""
+    loading: bytes = b""
+    failing: tuple[str, int, bytes] | None = None
     # Raw last lines by engine: one in ten seconds for weeks, so they are parsed when somebody asks.
     statistics: dict[bytes, bytes] = field(default_factory=dict)
     drafting: bytes = b""
     exl3: list[str] = field(default_factory=list)
     degraded: list[str] = field(default_factory=list)
     faults: dict[str, Fault] = field(default_factory=dict)
-    exception: Fault | None = None
     warnings: set[str] = field(default_factory=set)
     stalls: int = 0
     stall_lines: list[str] = field(default_factory=list)
@@ -162,6 +172,48 @@ class Start:
     # Lines of the engine's /metrics, where they are what is read.
     metrics: list[str] = field(default_factory=list)
     semlock: str = ""
+    # Lines about the pool that it has not read: of most starts in a long log nobody asks.
+    unread: list[tuple[str, str, int, bytes]] = field(default_factory=list)
+    known_pool: Pool = field(default_factory=Pool)
+
+    @property
+    def pool(self) -> Pool:
+        """The KV pool of the start."""
+        for who, name, number, line in self.unread:
+            self.known_pool.read(who, _text(line), f"{name}:{number}: ")
+        self.unread.clear()
+        return self.known_pool
+
+    @property
+    def rendezvous(self) -> str | None:
+        """Where the ranks meet, as host:port."""
+        found = _RENDEZVOUS.search(_text(self.meeting))
+        return (found[1] or found[2] or found[3] or f"{found[4]}:{found[5]}") if found else None
+
+    @property
+    def progress(self) -> dict[str, int] | None:
+        """How much of the weights is loaded: done, total and percent."""
+        text = _text(self.loading)
+        if found := _SHARDS.search(text):
+            percent, done, total = (int(group) for group in found.groups() if group)
+        elif found := _LAYERS.search(text):
+            done, total = int(found[1]), int(found[2])
+            percent = 100 * done // total if total else 0
+        elif found := _PERCENT.search(text):
+            percent = done = int(found[1])
+            total = 100
+        else:
+            return None
+        return {"done": done, "total": total, "percent": percent}
+
+    @property
+    def exception(self) -> Fault | None:
+        """The last exception, which need not have a name here."""
+        if not self.failing:
+            return None
+        name, number, line = self.failing
+        what = _parts(_text(line))[1][:_LONGEST_TEXT]
+        return Fault("engine_exception", says("engine_exception", what=what), [_where(name, number, line)])
 
     def fault(self) -> Fault | None:
         """The root of what went wrong, as far as lines name it."""
@@ -213,6 +265,46 @@ def read_texts(text: str | Sequence[str]) -> list[Log]:
     return [read(from_text("text" if len(texts) == 1 else f"text {at}", one)) for at, one in enumerate(texts)]
 
 
+class _Who(NamedTuple):
+    """The process that signed a line. ``single``: one start gives the name to one process only."""
+
+    name: str
+    pid: str
+    single: bool
+
+
+class _Meaning(NamedTuple):
+    """What lines of one shape do."""
+
+    # Where a start begins
+    begins: bool
+    api: bool
+    init: bool
+    once: str
+    start_error: bool
+    # What a start tells
+    phase: str
+    progress: bool
+    tells: bool
+    version: bool
+    headless: bool
+    meeting: bool
+    exl3: bool
+    pool: bool
+    stall: bool
+    stop: bool
+    # What goes wrong
+    harmless: bool
+    pool_fault: str
+    fails: bool
+    semlock: bool
+    gone: bool
+    rule: Rule | None
+    serving_rule: Rule | None
+    exception: bool
+    error: bool
+
+
 class _Reader:
     def __init__(self, name: str, errors: int) -> None:
         self.name = name
@@ -220,30 +312,73 @@ class _Reader:
         self.start = Start()
         self.starts = 0
         self.failed_before = False
-        self.errors: deque[tuple[str, str]] = deque(maxlen=errors)
+        self.errors: deque[tuple[int, bytes]] = deque(maxlen=errors)
         self.known: set[tuple[str, str]] = set()
+        # By the shape of a line: what it does, or who takes it, or None when nobody needs to look at it.
+        self.meanings: dict[bytes, _Meaning | Callable[[_Reader, bytes], None] | None] = {}
+        self.signers: dict[bytes, _Who] = {}
 
     def read(self, source: Source) -> Log:
-        worth = _WORTH.search
+        meanings = self.meanings
         number = 0
-        # bytes.find, because the operator "in" takes five times as long on bytes.
         for number, line in enumerate(source.lines, 1):
-            if line.find(_ACCESS) >= 0 or not worth(line):
-                continue
-            if line.find(_STATISTICS) >= 0:
-                self.on_statistics(line)
-                continue
-            if line.find(_NCCL) >= 0:
-                self.on_nccl()
+            meaning = meanings.get(line.translate(None, _DIGITS), _unknown)
+            if meaning is None:
                 continue
             self.number = number
-            for part in line.split(b"\r"):
-                if part.strip():
-                    self.on_line(part.decode("utf-8", "replace"))
-        errors = [where + text for where, text in self.errors]
+            if meaning is _unknown:
+                meaning = self.learn(line)
+            if isinstance(meaning, _Meaning):
+                self.on_line(meaning, line)
+            elif meaning:
+                meaning(self, line)
+        errors = [_where(self.name, number, line) for number, line in self.errors]
         return Log(self.name, self.start, self.starts, self.failed_before, errors, number)
 
-    def on_nccl(self) -> None:
+    def learn(self, line: bytes) -> _Meaning | Callable[[_Reader, bytes], None] | None:
+        """What lines of this shape do; None for most."""
+        meaning: _Meaning | Callable[[_Reader, bytes], None] | None
+        # bytes.find, because the operator "in" takes five times as long on bytes.
+        if line.find(_ACCESS) >= 0 or not _WORTH.search(line):
+            meaning = None
+        elif line.find(_STATISTICS) >= 0:
+            meaning = _Reader.on_statistics
+        elif line.find(_NCCL) >= 0:
+            meaning = _Reader.on_nccl
+        elif line.startswith(_METRICS):
+            meaning = _Reader.on_metrics
+        elif line.find(b"\r") >= 0 and len([part for part in line.split(b"\r") if not _BARE.fullmatch(part)]) > 1:
+            return _Reader.on_parts
+        else:
+            meaning = _meaning(line)
+            if _NUMBERED.search(line):
+                return meaning
+        if len(line) < _LONGEST_LINE:
+            if len(self.meanings) >= _MOST_SHAPES:
+                self.meanings.clear()
+            self.meanings[line.translate(None, _DIGITS)] = meaning
+        return meaning
+
+    # Lines of other kinds
+
+    def on_parts(self, line: bytes) -> None:
+        """A progress bar, which writes over itself."""
+        for part in line.split(b"\r"):
+            meaning = self.meanings.get(part.translate(None, _DIGITS), _unknown)
+            if meaning is _unknown:
+                meaning = self.learn(part)
+            if isinstance(meaning, _Meaning):
+                self.on_line(meaning, part)
+
+    def on_metrics(self, line: bytes) -> None:
+        start = self.start
+        start.lines += 1
+        start.served, start.phase = True, "serving"
+        if len(start.metrics) < _MOST_NAMES:
+            start.metrics.append(line.decode("utf-8", "replace"))
+
+    def on_nccl(self, line: bytes) -> None:
+        del line
         start = self.start
         start.stalls = 0
         if _PLACE[start.phase] < _PLACE["rendezvous"]:
@@ -253,7 +388,7 @@ class _Reader:
     def on_statistics(self, line: bytes) -> None:
         start = self.start
         start.stalls = 0
-        if b"SpecDecoding metrics" in line:
+        if line.find(b"SpecDecoding metrics") >= 0:
             start.drafting = line[:2000]
             return
         found = _ENGINE.search(line)
@@ -261,179 +396,229 @@ class _Reader:
         if engine in start.statistics or len(start.statistics) < _MOST_NAMES:
             start.statistics[engine] = line[:2000]
 
-    def on_line(self, raw: str) -> None:
-        if raw.startswith(METRICS):
-            self.start.lines += 1
-            self.start.served, self.start.phase = True, "serving"
-            self.start.metrics = [*self.start.metrics, raw][-_MOST_NAMES:]
-            return
-        text = _ANSI.sub("", raw) if "\x1b" in raw or "#033" in raw else raw
-        text = _CONTROL.sub(" ", text).rstrip()
-        process = _PROCESS.search(text)
-        name, pid = (process["name"], process["pid"]) if process else ("", "")
-        if process and process["ip"]:
-            name = f"{name}@{process['ip']}"
-        self.on_boundary(name, pid, text)
+    # The engine's own lines
+
+    def on_line(self, meaning: _Meaning, line: bytes) -> None:
+        who = self.who(line)
+        if meaning.begins or (who.single and self.start.pids.get(who.name) != who.pid):
+            self.on_boundary(meaning, who)
         start = self.start
+        self.starts = self.starts or 1
         start.lines += 1
-        message = text[process.end() :] if process else text
-        header = _HEADER.search(message)
-        level = header["level"] if header else ""
-        if header:
-            message = message[header.end() :]
-        self.on_phase(text)
-        self.on_facts(text, message)
-        code = start.pool.read(name, text, f"{self.name}:{self.number}: ")
-        if _STALL in text:
-            self.on_stall(text)
-        if _STOP.search(text):
+        if meaning.phase:
+            self.on_phase(meaning.phase)
+        if meaning.progress:
+            start.loading = line
+        if meaning.tells:
+            self.on_facts(meaning, line)
+        if meaning.pool:
+            start.unread.append((who.name, self.name, self.number, line[:_LONGEST_LINE]))
+            if len(start.unread) >= _MOST_NAMES:
+                start.pool  # noqa: B018
+        if meaning.stall:
+            self.on_stall(line)
+        if meaning.stop:
             start.stopped = True
-        if level in _HARMLESS or start.stopped:
+        if meaning.harmless or start.stopped:
             # What the engine got over, traceback and all, or how it went down when told to.
             return
-        if code:
-            self.add(code, says(code), text)
-        self.on_fault(text)
-        self.on_error(level, text, message)
+        if meaning.pool_fault:
+            self.add(meaning.pool_fault, line)
+        if meaning.fails:
+            self.on_fault(meaning, line)
+        if meaning.exception and not start.served:
+            start.failing = self.name, self.number, line[:_LONGEST_LINE]
+        if meaning.error and not (self.errors and self.errors[-1][1] == line[:_LONGEST_LINE]):
+            self.errors.append((self.number, line[:_LONGEST_LINE]))
+
+    def who(self, line: bytes) -> _Who:
+        """Who signed a line, as "(Worker_TP0 pid=95)"."""
+        at = line.find(b" pid=")
+        if at < 0:
+            return _NOBODY
+        part = line[line.rfind(b"(", 0, at) : line.find(b")", at) + 1]
+        who = self.signers.get(part)
+        if who is None:
+            found = _PROCESS.search(_text(part))
+            name, pid, address = (found["name"], found["pid"], found["ip"]) if found else ("", "", None)
+            who = _Who(f"{name}@{address}" if address else name, pid, bool(pid and not address and _SINGLE.match(name)))
+            if len(self.signers) >= _MOST_NAMES:
+                self.signers.clear()
+            self.signers[part] = who
+        return who
 
     # Where a start begins
 
-    def on_boundary(self, name: str, pid: str, text: str) -> None:
-        start = self.start
-        marked = any(mark in text for mark in ("LLM", "non-default", ".service", "startup estimate"))
-        api, init = marked and bool(_API.search(text)), marked and bool(_INIT.search(text))
-        single = bool(pid and _SINGLE.match(name))
-        once = next((mark for mark in _ONCE if mark in text), "")
+    def on_boundary(self, meaning: _Meaning, who: _Who) -> None:
+        start, once = self.start, meaning.once
         over = start.served or start.stopped
-        failed = bool(start.faults or start.exception)
+        failed = bool(start.faults or start.failing)
         anew = (
             # A process that there is only one of has another pid, which was not here before.
-            (single and start.pids.get(name, pid) != pid and (name, pid) not in self.known)
-            or (api and (over or failed or _PLACE[start.phase] >= _PLACE["rendezvous"]))
-            or (init and (name in start.inits or over))
+            (who.single and start.pids.get(who.name, who.pid) != who.pid and who[:2] not in self.known)
+            or (meaning.api and (over or failed or _PLACE[start.phase] >= _PLACE["rendezvous"]))
+            or (meaning.init and (who.name in start.inits or over))
             # Containers give the same pid to every start.
-            or (bool(once) and (over or (failed and (not name or (name, once) in start.once))))
-            or (over and any(mark in text for mark in _START_ERRORS))
+            or (bool(once) and (over or (failed and (not who.name or (who.name, once) in start.once))))
+            or (over and meaning.start_error)
         )
         if anew and start.lines:
             self.failed_before = self.failed_before or failed
-            self.starts += 1
+            self.starts = max(self.starts, 1) + 1
             self.errors.clear()
             start = self.start = Start()
-        self.starts = self.starts or 1
         if once and len(start.once) < _MOST_NAMES:
-            start.once.add((name, once))
-        if init and len(start.inits) < _MOST_NAMES:
-            start.inits.add(name)
-        if single and len(self.known) < _MOST_NAMES:
-            start.pids[name] = pid
-            self.known.add((name, pid))
+            start.once.add((who.name, once))
+        if meaning.init and len(start.inits) < _MOST_NAMES:
+            start.inits.add(who.name)
+        if who.single and len(self.known) < _MOST_NAMES:
+            start.pids[who.name] = who.pid
+            self.known.add((who.name, who.pid))
 
     # What a line tells
 
-    def on_phase(self, text: str) -> None:
+    def on_phase(self, phase: str) -> None:
         start = self.start
-        for phase, marks in PHASE_MARKS:
-            for mark in marks:
-                if mark in text:
-                    break
-            else:
-                continue
-            start.stalls = 0
-            if _PLACE[phase] > _PLACE[start.phase]:
-                start.phase = phase
-            if phase == "loading":
-                self.on_progress(text)
-            elif phase == "serving" and not start.served:
-                start.served = True
-                # What was reported before did not end the start.
-                start.faults.clear()
-                start.exception = None
-            return
+        start.stalls = 0
+        if _PLACE[phase] > _PLACE[start.phase]:
+            start.phase = phase
+        if phase == "serving" and not start.served:
+            start.served = True
+            # What was reported before did not end the start.
+            start.faults.clear()
+            start.failing = None
 
-    def on_progress(self, text: str) -> None:
-        if found := _SHARDS.search(text):
-            percent, done, total = (int(group) for group in found.groups() if group)
-        elif found := _LAYERS.search(text):
-            done, total = int(found[1]), int(found[2])
-            percent = 100 * done // total if total else 0
-        elif found := _PERCENT.search(text):
-            percent = done = int(found[1])
-            total = 100
-        else:
-            return
-        self.start.progress = {"done": done, "total": total, "percent": percent}
-
-    def on_facts(self, text: str, message: str) -> None:
+    def on_facts(self, meaning: _Meaning, line: bytes) -> None:
         start = self.start
-        if not start.version and (found := _VERSION.search(message)):
+        if meaning.version and not start.version and (found := _VERSION.search(_parts(_text(line))[1])):
             start.version = next(group for group in found.groups() if group)
-        if "headless" in text:
+        if meaning.headless:
             start.headless = True
-        if found := _RENDEZVOUS.search(text) if any(mark in text for mark in _MEETING) else None:
-            start.rendezvous = found[1] or found[2] or found[3] or f"{found[4]}:{found[5]}"
-        if "EXL3 " in message or message.startswith("exl3 "):
+        if meaning.meeting:
+            start.meeting = line
+        if meaning.exl3:
+            message = _parts(_text(line))[1]
             if len(start.exl3) < 8 and message[:200] not in start.exl3:
                 start.exl3.append(message[:200])
             tiers = _TIER.search(message)
             if ("degraded" in message or (tiers and tiers[1] != tiers[2])) and len(start.degraded) < _EVIDENCE:
-                start.degraded.append(self.line(text))
+                start.degraded.append(_where(self.name, self.number, line))
 
-    def on_stall(self, text: str) -> None:
+    def on_stall(self, line: bytes) -> None:
         start = self.start
         start.warnings.add("shm_broadcast_stall")
         start.stalls += 1
         if len(start.stall_lines) < _EVIDENCE:
-            start.stall_lines.append(self.line(text))
+            start.stall_lines.append(_where(self.name, self.number, line))
 
-    def on_fault(self, text: str) -> None:
+    def on_fault(self, meaning: _Meaning, line: bytes) -> None:
         start = self.start
-        if "SemLock._rebuild" in text:
-            start.semlock = self.line(text)
+        if meaning.semlock:
+            start.semlock = _where(self.name, self.number, line)
             return
-        if start.semlock and _NOT_FOUND.search(text):
+        if start.semlock and meaning.gone:
             # Two lines of one traceback: what was to be opened, and that it is gone.
             start.warnings.add("semlock_missing")
-            self.add("ipc_removed_by_logind", says("ipc_removed_by_logind"), text)
+            self.add("ipc_removed_by_logind", line)
             start.faults["ipc_removed_by_logind"].evidence.insert(0, start.semlock)
             start.semlock = ""
             return
-        if not _FAULTY.search(text.encode("utf-8", "replace")):
+        rule = meaning.serving_rule if start.served else meaning.rule
+        if not rule:
             return
-        for rule in RULES:
-            if start.served and not rule.serving:
-                continue
-            for mark in rule.marks:
-                if mark in text:
-                    break
-            else:
-                continue
-            found = rule.pattern.search(text) if rule.pattern else None
-            if rule.pattern and not found:
-                continue
-            details = {key: value for key, value in found.groupdict().items() if value} if found else {}
-            self.add(rule.code, rule.says.format_map({"what": details.get("appear", "?"), **details}), text)
-            if rule.code == "rendezvous_timeout":
-                start.warnings.add("rendezvous_timeout")
-            elif rule.code == "rank_stalled":
-                start.warnings.add("rpc_timeout")
-            return
+        self.add(rule.code, line, rule)
+        if rule.code == "rendezvous_timeout":
+            start.warnings.add("rendezvous_timeout")
+        elif rule.code == "rank_stalled":
+            start.warnings.add("rpc_timeout")
 
-    def add(self, code: str, sentence: str, text: str) -> None:
-        fault = self.start.faults.setdefault(code, Fault(code, sentence))
+    def add(self, code: str, line: bytes, rule: Rule | None = None) -> None:
+        fault = self.start.faults.get(code)
+        if not fault:
+            self.start.faults[code] = fault = Fault(code, _sentence(rule, _text(line)) if rule else says(code))
         if len(fault.evidence) < _EVIDENCE:
-            fault.evidence.append(self.line(text))
+            fault.evidence.append(_where(self.name, self.number, line))
 
-    def on_error(self, level: str, text: str, message: str) -> None:
-        exception = _EXCEPTION.match(message)
-        if exception and not self.start.served and not _SECONDARY.search(message):
-            what = message[:_LONGEST_TEXT]
-            self.start.exception = Fault("engine_exception", says("engine_exception", what=what), [self.line(text)])
-        severe = level and message.strip() and not _TRACE_NOISE.match(message)
-        if (severe or exception or _OWN_ERROR.match(message)) and not (
-            self.errors and self.errors[-1][1] == text[:_LONGEST_TEXT]
-        ):
-            self.errors.append((f"{self.name}:{self.number}: ", text[:_LONGEST_TEXT]))
 
-    def line(self, text: str) -> str:
-        return f"{self.name}:{self.number}: {text.strip()[:_LONGEST_TEXT]}"
+_NOBODY = _Who("", "", False)
+
+
+def _unknown(reader: _Reader, line: bytes) -> None:
+    """Stands for a shape that was not met so far."""
+
+
+def _text(line: bytes) -> str:
+    """A line as text for people, without colours and control characters."""
+    text = line.decode("utf-8", "replace")
+    if not text.isprintable():
+        text = _CONTROL.sub(" ", _ANSI.sub("", text))
+    elif "#033" in text:
+        text = _ANSI.sub("", text)
+    return text.rstrip()
+
+
+def _parts(text: str) -> tuple[str, str]:
+    """Level and message of a line. Without a level it is empty."""
+    process = _PROCESS.search(text)
+    message = text[process.end() :] if process else text
+    header = _HEADER.search(message)
+    return (header["level"], message[header.end() :]) if header else ("", message)
+
+
+def _where(name: str, number: int, line: bytes) -> str:
+    """A line as evidence."""
+    return f"{name}:{number}: {_text(line).strip()[:_LONGEST_TEXT]}"
+
+
+def _meaning(line: bytes) -> _Meaning:
+    text = _text(line)
+    level, message = _parts(text)
+    marked = any(mark in text for mark in ("LLM", "non-default", ".service", "startup estimate"))
+    api, init = marked and bool(_API.search(text)), marked and bool(_INIT.search(text))
+    once = next((mark for mark in _ONCE if mark in text), "")
+    start_error = any(mark in text for mark in _START_ERRORS)
+    phase = next((phase for phase, marks in PHASE_MARKS if any(mark in text for mark in marks)), "")
+    version, headless = bool(_VERSION.search(message)), "headless" in text
+    meeting = any(mark in text for mark in _MEETING) and bool(_RENDEZVOUS.search(text))
+    exl3 = "EXL3 " in message or message.startswith("exl3 ")
+    semlock, gone = "SemLock._rebuild" in text, bool(_NOT_FOUND.search(text))
+    rules = [rule for rule in RULES if _meets(rule, text)] if _FAULTY.search(line) else []
+    exception = bool(_EXCEPTION.match(message))
+    severe = level and message.strip() and not _TRACE_NOISE.match(message)
+    return _Meaning(
+        begins=bool(api or init or once or start_error),
+        api=api,
+        init=init,
+        once=once,
+        start_error=start_error,
+        phase=phase,
+        progress=phase == "loading" and any(pattern.search(text) for pattern in (_SHARDS, _LAYERS, _PERCENT)),
+        tells=version or headless or meeting or exl3,
+        version=version,
+        headless=headless,
+        meeting=meeting,
+        exl3=exl3,
+        pool=worth_reading(text),
+        stall=_STALL in text,
+        stop=bool(_STOP.search(text)),
+        harmless=level in _HARMLESS,
+        pool_fault=Pool().read("", text, "") if worth_reading(text) else "",
+        fails=bool(rules or semlock or gone),
+        semlock=semlock,
+        gone=gone,
+        rule=next(iter(rules), None),
+        serving_rule=next((rule for rule in rules if rule.serving), None),
+        exception=exception and not _SECONDARY.search(message),
+        error=bool(severe or exception or _OWN_ERROR.match(message)),
+    )
+
+
+def _meets(rule: Rule, text: str) -> bool:
+    return any(mark in text for mark in rule.marks) and (not rule.pattern or bool(rule.pattern.search(text)))
+
+
+def _sentence(rule: Rule, text: str) -> str:
+    """What a rule says of a line."""
+    found = rule.pattern.search(text) if rule.pattern else None
+    details = {key: value.rstrip(". ") for key, value in found.groupdict().items() if value} if found else {}
+    return rule.says.format_map({"what": details.get("appear") or details.get("image") or "?", **details})

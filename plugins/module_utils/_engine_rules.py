@@ -143,7 +143,16 @@ RULES = (
     Rule(
         "illegal_instruction",
         "A process met an instruction that this CPU does not have (SIGILL).",
-        ("Illegal instruction", "SIGILL", "status=132", "code 132", "signal=ILL"),
+        (
+            "Illegal instruction",
+            "SIGILL",
+            "status=132",
+            "code 132",
+            "signal=ILL",
+            "status=4/ILL",
+            "trap invalid opcode",
+            "undefined instruction",
+        ),
         serving=True,
     ),
     Rule(
@@ -155,7 +164,14 @@ RULES = (
             "forward compatibility was attempted",
             "unsatisfied condition: cuda",
             "unsatisfied condition: driver",
+            "unsupported display driver / cuda driver combination",
+            "PTX was compiled with an unsupported toolchain",
         ),
+    ),
+    Rule(
+        "driver_library_mismatch",
+        "The host's NVIDIA driver was updated, and the kernel still runs the old one.",
+        ("Driver/library version mismatch",),
     ),
     Rule(
         "gpu_not_available",
@@ -165,13 +181,33 @@ RULES = (
             "Failed to infer device type",
             "could not select device driver",
             "no CUDA-capable device is detected",
-            "failed to initialize NVML",
+            "ailed to initialize NVML",
+            "libcuda.so.1: cannot open",
+            "libnvidia-ml.so.1: cannot open",
         ),
     ),
     Rule(
         "kernel_image_missing",
         "A kernel of the image was not built for this GPU.",
-        ("no kernel image is available", "is not compatible with the current PyTorch installation"),
+        (
+            "no kernel image is available",
+            "is not compatible with the current PyTorch installation",
+            "is not defined for option 'gpu-name'",
+        ),
+    ),
+    Rule(
+        "image_wrong_platform",
+        "The image is for another kind of CPU.",
+        ("exec format error", "Exec format error", "no matching manifest for"),
+    ),
+    Rule(
+        "image_missing",
+        "The image is not there: {what}.",
+        ("manifest unknown", "pull access denied", "o such image", "manifest for "),
+        re.compile(
+            r"pull access denied for (?P<what>\S+?),|manifest for (?P<appear>\S+) not found|o such image: (?P<image>\S+)"
+            r"|manifest unknown"
+        ),
     ),
     Rule(
         "unrecognized_arguments",
@@ -197,7 +233,7 @@ RULES = (
         re.compile(
             r"does not appear to have a file named (?P<appear>\S+?)\.?(?: |$)"
             r"|(?:OSError|ValueError|FileNotFoundError|SafetensorError|JSONDecodeError)\b.*?"
-            r"(?P<what>[^\s'\"]+\.(?:safetensors|json|jinja|bin|model|gguf))\b"
+            r"(?P<what>[^\s'\"(<]+\.(?:safetensors|json|jinja|bin|model|gguf))\b"
         ),
     ),
     Rule(
@@ -209,6 +245,8 @@ RULES = (
             "RevisionNotFoundError",
             "Cannot find any model weights",
             "Can't load the configuration of",
+            "Can't load tokenizer for",
+            "Invalid repository ID or local directory",
             "We couldn't connect to",
             "SafetensorError",
             "is not a local folder and is not a valid model",
@@ -246,17 +284,44 @@ RULES = (
         ("Selected backend",),
         re.compile(r"Selected backend .{1,80} is not valid"),
     ),
+    Rule(
+        "configuration_refused",
+        "The engine refuses its configuration: {what}.",
+        ("Value error, ",),
+        re.compile(r"Value error, (?P<what>[^\[]{1,200})"),
+    ),
+    Rule(
+        "configuration_refused",
+        "The engine refuses its configuration: {what}.",
+        ("must be divisible by", "is greater than the derived max_model_len"),
+        re.compile(r"Error: (?P<what>.{1,200}(?:must be divisible by|is greater than the derived).{1,80}?)\.?(?: |$)"),
+    ),
+    Rule(
+        "module_missing",
+        "The image lacks a module or library: {what}.",
+        ("ModuleNotFoundError: ", "ImportError: "),
+        re.compile(
+            r"(?:ModuleNotFoundError: No module named '(?P<what>[^']+)"
+            r"|ImportError: (?P<appear>\S+): cannot open shared object file)"
+        ),
+    ),
+    Rule(
+        "permission_denied",
+        "The engine may not use {what}.",
+        ("PermissionError: ",),
+        re.compile(r"PermissionError: \[Errno 13\] Permission denied: '(?P<what>[^']+)"),
+    ),
     Rule("port_in_use", "A port that the engine wants is taken.", ("Errno 98", "ddress already in use", "EADDRINUSE")),
     Rule(
         "shm_too_small",
         "The container's /dev/shm is full.",
-        ("Bus error", "SIGBUS", "insufficient shared memory"),
+        ("Bus error", "bus error", "SIGBUS", "insufficient shared memory"),
         serving=True,
     ),
     Rule(
         "shm_too_small",
         "The container's /dev/shm is full.",
-        ("/dev/shm", "shm_open", "shared memory"),
+        ("/dev/shm", "shm_open", "shared memory", "to file </torch_"),
         re.compile(r"No space left|too small|unable to (?:mmap|allocate)"),
         serving=True,
     ),
@@ -311,7 +376,7 @@ RULES = (
     Rule(
         "host_out_of_memory",
         "The host's memory ran out.",
-        ("Cannot allocate memory", "std::bad_alloc", "can't allocate memory"),
+        ("Cannot allocate memory", "std::bad_alloc", "can't allocate memory", "node running low on memory"),
         serving=True,
     ),
     Rule(
@@ -330,6 +395,13 @@ RULES = (
     Rule(
         "ipc_removed_by_logind",
         "A semaphore of the engine vanished: logind removes the IPC objects of a user who logs out (RemoveIPC).",
+        serving=True,
+    ),
+    Rule(
+        "ipc_removed_by_logind",
+        "Shared memory of the engine vanished ({what}): logind removes the IPC objects of a user who logs out (RemoveIPC).",
+        ("FileNotFoundError: ",),
+        re.compile(r"No such file or directory: '(?P<what>/(?:psm_|sem\.|torch_)[^']*)"),
         serving=True,
     ),
     Rule(
@@ -433,7 +505,15 @@ RULES = (
     Rule(
         "segmentation_fault",
         "A process crashed (segmentation fault).",
-        ("Segmentation fault", "SIGSEGV", "segfault at", "status=139", "status=11/SEGV", "exit code: -11"),
+        (
+            "Segmentation fault",
+            "SIGSEGV",
+            "segfault at",
+            "Segfault encountered",
+            "status=139",
+            "status=11/SEGV",
+            "exit code: -11",
+        ),
         serving=True,
     ),
     Rule("engine_exception", "The engine ended with {what}."),

@@ -28,7 +28,7 @@ _EVIDENCE = 8
 
 METRICS = ("vllm:cache_config_info", "tensorfold_health:pool_tokens")
 
-_G = r"(-?\d+(?:\.\d+)?)\s*GiB"
+_G = r"(-?\d+(?:\.\d+)?)\s*Gi?B"
 _INT = r"(\d[\d,]*)"
 
 # Every form since V0. Where a build prints two figures in one line both patterns match it.
@@ -37,7 +37,7 @@ _CONCURRENCY = re.compile(rf"Maximum concurrency for {_INT} tokens per request: 
 _BLOCKS = re.compile(r"# \w+ blocks: (\d+), # CPU blocks: (\d+)|num_gpu_blocks is: (\d+)")
 _GIB = (
     ("profiling", re.compile(rf"Available KV cache memory: {_G}")),
-    ("profiling", re.compile(rf"memory reserved for KV Cache is {_G}", re.IGNORECASE)),
+    ("profiling", re.compile(rf"(?:memory reserved for KV Cache is |\bkv_cache_size=){_G}", re.IGNORECASE)),
     ("kv_cache_memory_bytes", re.compile(rf"reserved {_G} memory for KV Cache as specified by", re.IGNORECASE)),
     ("cpu", re.compile(r"(?:Explicitly|Auto) set \((\d+(?:\.\d+)?)/\d+(?:\.\d+)?\) GiB for KV cache")),
 )
@@ -64,6 +64,7 @@ _INITIAL = re.compile(rf"Initial free memory:? {_G}")
 _V0_BUDGET = re.compile(
     r"total_gpu_memory \((\d+(?:\.\d+)?)GiB\) x gpu_memory_utilization \((\d+(?:\.\d+)?)\) = (\d+(?:\.\d+)?)GiB"
 )
+_V0_PROFILE = re.compile(r"total_gpu_memory=(\d+(?:\.\d+)?)GiB .*?gpu_memory_utilization=(\d+(?:\.\d+)?)")
 _WEIGHTS = re.compile(r"(?:Model loading took|model weights take|Loading model weights took) (\d+(?:\.\d+)?)\s?Gi?B")
 _GRAPHS = re.compile(
     r"gpu-memory-utilization=(\d\.\d+) is equivalent to --gpu-memory-utilization=(\d\.\d+)"
@@ -123,6 +124,18 @@ def _first(match: re.Match[str]) -> str:
     return next(group for group in match.groups() if group)
 
 
+# A line that holds none of these says nothing of the pool.
+_WORTH = (
+    "GiB", "GB", "KV cache size", "Maximum concurrency", "blocks", "KV pool", "maximum model length", "window", "max seq len (",
+    *_NO_MEMORY, "utilization", "max model len", "max_seq_len=", "max_model_len:", "block size", *_HYBRID,
+)  # fmt: skip
+
+
+def worth_reading(text: str) -> bool:
+    """Whether a line may say something of the pool."""
+    return any(mark in text for mark in _WORTH)
+
+
 class Pool:
     """The figures of one start of an engine. ``read`` takes its lines one by one."""
 
@@ -148,7 +161,7 @@ class Pool:
         return fault
 
     def _read_gib(self, process: str, text: str) -> bool:
-        if "GiB" not in text:
+        if "GiB" not in text and "GB" not in text:
             return False
         for source, pattern in _GIB:
             if match := pattern.search(text):
@@ -239,6 +252,8 @@ class Pool:
             if match := _V0_BUDGET.search(text):
                 names = ("total_gib", "utilization", "requested_gib")
                 figures.update(zip(names, map(float, match.groups()), strict=True))
+            if match := _V0_PROFILE.search(text):
+                figures.update(total_gib=float(match[1]), utilization=float(match[2]))
             if match := _GRAPHS.search(text):
                 names = ("set", "equivalent", "suggested")
                 figures["graph_profiling"] = dict(zip(names, map(float, match.groups()), strict=True))

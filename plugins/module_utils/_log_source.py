@@ -13,10 +13,11 @@ from __future__ import annotations
 import glob
 import gzip
 import io
+import json
 import subprocess
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 from pathlib import Path
@@ -35,6 +36,8 @@ ONE_SOURCE = [("paths", "content", "journal_unit", "container")]
 
 _BLOCK = 1 << 20
 _LONGEST_LINE = 1 << 16
+# Where a record holds the message: journald, docker, and programs that log in JSON.
+_MESSAGE = ("MESSAGE", "log", "message")
 
 
 class Stream(Protocol):
@@ -136,15 +139,36 @@ def parse_time(text: str) -> float:
 
 
 def split(stream: Stream) -> Iterator[bytes]:
-    """Lines of a stream without their newline. Closes the stream at its end."""
-    rest = b""
+    """Lines of a stream without their newline; of a log in JSON, its messages. Closes the stream at its end."""
     with closing(stream):
-        while block := _read(stream):
-            lines = (rest[:_LONGEST_LINE] + block).split(b"\n")
-            rest = lines.pop()
-            yield from lines
+        first = _read(stream)
+        lines = _lines(stream, first)
+        yield from _messages(lines) if first.startswith(b'{"') else lines
+
+
+def _lines(stream: Stream, block: bytes) -> Iterator[bytes]:
+    rest = b""
+    while block:
+        lines = (rest[:_LONGEST_LINE] + block).split(b"\n")
+        rest = lines.pop()
+        yield from lines
+        block = _read(stream)
     if rest:
         yield rest
+
+
+def _messages(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """What the records say that ``journalctl --output json`` prints, or that docker keeps. Other lines stay as they are."""
+    for line in lines:
+        try:
+            record = json.loads(line)
+            said = next(record[name] for name in _MESSAGE if name in record)
+            # journald prints as numbers what is not text: colours, for example.
+            raw = said.encode("utf-8", "replace") if isinstance(said, str) else bytes(said)
+        except (ValueError, TypeError, StopIteration, RecursionError):
+            yield line
+        else:
+            yield from raw.removesuffix(b"\n").split(b"\n")
 
 
 def _read(stream: Stream) -> bytes:

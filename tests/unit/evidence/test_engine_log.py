@@ -53,6 +53,32 @@ ENDS = [
     ("RuntimeError: The NVIDIA driver on your system is too old (found version 12080).", "driver_too_old", "driver"),
     ("RuntimeError: CUDA driver version is insufficient for CUDA runtime version", "driver_too_old", "driver"),
     ("nvidia-container-cli: requirement error: unsatisfied condition: cuda>=13.0", "driver_too_old", "driver"),
+    ("RuntimeError: Unexpected error from cudaGetDeviceCount(). Error 803: system has unsupported display driver / cuda driver "
+     "combination", "driver_too_old", "driver"),
+    ("RuntimeError: CUDA error: the provided PTX was compiled with an unsupported toolchain.", "driver_too_old", "driver"),
+    ("Failed to initialize NVML: Driver/library version mismatch", "driver_library_mismatch", "updated"),
+    ("ImportError: libcuda.so.1: cannot open shared object file: No such file or directory", "gpu_not_available", "no GPU"),
+    ("exec /usr/bin/python3: exec format error", "image_wrong_platform", "CPU"),
+    ("no matching manifest for linux/arm64/v8 in the manifest list entries", "image_wrong_platform", ""),
+    ("docker: Error response from daemon: pull access denied for tandem/x, repository does not exist", "image_missing", "tandem/x"),
+    ("Error response from daemon: No such image: tandem/x:1", "image_missing", "tandem/x:1"),
+    ("Error response from daemon: manifest for tandem/x:2 not found: manifest unknown", "image_missing", "tandem/x:2"),
+    ("(APIServer pid=1)   Value error, User-specified max_model_len (2000000) is greater than the derived max_model_len "
+     "(max_position_embeddings=1048576 or model_max_length=None in model's config.json). [type=value_error]",
+     "configuration_refused", "2000000"),
+    ("ValueError: Total number of attention heads (64) must be divisible by tensor parallel size (3).", "configuration_refused", "64"),
+    ("ModuleNotFoundError: No module named 'exllamav3_ext'", "module_missing", "exllamav3_ext"),
+    ("ImportError: libibverbs.so.1: cannot open shared object file: No such file", "module_missing", "libibverbs.so.1"),
+    ("PermissionError: [Errno 13] Permission denied: '/hf/hub/models--x/refs/main'", "permission_denied", "/hf/hub/models--x/refs/main"),
+    ("ValueError: Invalid repository ID or local directory specified: '/model'.", "weights_missing", ""),
+    ("OSError: Can't load tokenizer for '/model'. If you were trying to load it", "weights_missing", ""),
+    ("python3[77]: traps: trap invalid opcode ip:7f00 sp:7ffd error:0 in _C_AVX512.abi3.so", "illegal_instruction", "CPU"),
+    ("systemd[1]: tandem-rank.service: Main process exited, code=dumped, status=4/ILL", "illegal_instruction", "CPU"),
+    ("ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'", "kernel_image_missing", "GPU"),
+    ("RuntimeError: unable to write to file </torch_1_2>: No space left on device (28)", "shm_too_small", "/dev/shm"),
+    ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", "host_out_of_memory", "host"),
+    ("FileNotFoundError: [Errno 2] No such file or directory: '/psm_1a2b'", "ipc_removed_by_logind", "/psm_1a2b"),
+    ("!!!!!!! Segfault encountered !!!!!!!", "segmentation_fault", ""),
     ("RuntimeError: No CUDA GPUs are available", "gpu_not_available", "no GPU"),
     ("docker: Error response from daemon: could not select device driver \"\" with capabilities: [[gpu]].", "gpu_not_available", ""),
     ("RuntimeError: CUDA error: no kernel image is available for execution on the device", "kernel_image_missing", ""),
@@ -124,7 +150,7 @@ def test_every_way_to_end_has_its_cause_sentence_and_line(line: str, cause: str,
 
 
 def test_every_rule_is_met_by_a_line_of_the_table_or_elsewhere() -> None:
-    elsewhere = {"ipc_removed_by_logind", "engine_exit"}
+    elsewhere = {"engine_exit"}
     assert {rule.code for rule in _engine_rules.RULES} - {end[1] for end in ENDS} == elsewhere
     assert {rule.code for rule in _engine_rules.RULES} <= set(CAUSES)
 
@@ -405,11 +431,11 @@ def test_memory_stays_flat() -> None:
 
     tracemalloc.start()
     try:
-        read(_log_source.Source("log", lines(1000)))
+        read(_log_source.Source("log", lines(2000)))
         before = tracemalloc.get_traced_memory()[1]
         tracemalloc.reset_peak()
-        read(_log_source.Source("log", lines(4000)))
-        assert tracemalloc.get_traced_memory()[1] < 2 * before
+        read(_log_source.Source("log", lines(8000)))
+        assert tracemalloc.get_traced_memory()[1] < 1.5 * before
     finally:
         tracemalloc.stop()
 

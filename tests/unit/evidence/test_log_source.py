@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
@@ -53,6 +54,31 @@ def test_no_time() -> None:
 def test_lines_are_those_of_the_text(text: str) -> None:
     lines = [line.decode() for line in _log_source.from_text("text", text).lines]
     assert lines == (text.removesuffix("\n").split("\n") if text else [])
+
+
+def test_records_in_json_are_their_messages() -> None:
+    """journalctl --output json, docker's own files, structured logs; a line that is cut, or no record."""
+    records = [
+        {"__CURSOR": "s=1", "MESSAGE": "first", "_PID": "1"},
+        {"MESSAGE": list(b"\x1b[31mcolour\xff"), "PRIORITY": "6"},
+        {"log": "two\nlines\n", "stream": "stderr", "time": "2026-11-02T10:14:01Z"},
+        {"message": "structured", "level": "INFO"},
+        {"MESSAGE": None},
+        {"other": 1},
+    ]
+    raw = [json.dumps(record).encode() for record in records]
+    lines = list(_log_source.from_text("log", b"\n".join([*raw, raw[0][:20], b"plain"])).lines)
+    assert lines == [
+        b"first",
+        b"\x1b[31mcolour\xff",
+        b"two",
+        b"lines",
+        b"structured",
+        raw[4],
+        raw[5],
+        raw[0][:20],
+        b"plain",
+    ]
 
 
 def test_an_overlong_line_loses_its_middle(tmp_path: Path) -> None:
