@@ -97,7 +97,6 @@ bench-image: $(VENV)/.tests rig ## Shipping an image against save and load over 
 .PHONY: bench-logs
 bench-logs: $(VENV)/.tests ## Speed of log reading
 	PYTHONPATH=collections python tests/bench/bench_logs.py 1024
-	PYTHONPATH=collections python tests/bench/bench_engine_logs.py
 
 .PHONY: docs
 docs: $(VENV)/.tests ## Make the generated pages anew

@@ -46,9 +46,13 @@ _MARKS = (
     "[c10d|[Gloo|: error|: unsat|: segf|: vllm|) exceeds|::bad|xited |xit |xl3|=13|=killed|# |_blocks is|"
     ", may waste|(core|:cache_config_info|_health:pool_tokens|SpecDecoding|non-def|Stopping|[shutdown"
 )
-_WORTH = any_of(*_MARKS.split("|"), *(mark for rule in RULES for mark in rule.marks))
-# What most lines of a serving engine are: its access log, and its statistics. NCCL's have a reader of their own.
-_ACCESS = b'HTTP/1.1" '
+_WORTH = any_of(*_MARKS.split("|"))
+# What a fault can hold. Lines of a level that ends nothing hold none.
+_FAULT_MARKS = tuple(dict.fromkeys(mark for rule in RULES for mark in rule.marks))
+_HARMLESS_LINE = re.compile(rb"\b(?:INFO|WARNING|DEBUG) (?:\d{4}-)?\d\d-\d\d \d\d:")
+# What most lines of a serving engine are: its access log, what people ask and get, and its statistics. NCCL's have a reader
+# of their own.
+_ACCESS = (b'HTTP/1.1" ', b"] Received request ", b"] Added request ", b"] Generated response ")
 _STATISTICS = b" throughput: "
 _NCCL = b" NCCL INFO "
 
@@ -125,7 +129,6 @@ _HARMLESS = ("DEBUG", "INFO", "WARNING")
 _STALL = "No available shared memory broadcast block found"
 _NOT_FOUND = re.compile(r"FileNotFoundError: \[Errno 2\] No such file or directory\s*$")
 
-_FAULTY = any_of(*dict.fromkeys(mark for rule in RULES for mark in rule.marks))
 # Lines that differ in numbers, addresses and identifiers only have one shape, and are understood once.
 _DIGITS = b"0123456789abcdef"
 # In these a number changes what is meant.
@@ -339,7 +342,9 @@ class _Reader:
         """What lines of this shape do; None for most."""
         meaning: _Meaning | Callable[[_Reader, bytes], None] | None
         # bytes.find, because the operator "in" takes five times as long on bytes.
-        if line.find(_ACCESS) >= 0 or not _WORTH.search(line):
+        if any(line.find(mark) >= 0 for mark in _ACCESS) or not (
+            _WORTH.search(line) or (not _HARMLESS_LINE.search(line) and _rules(_text(line)))
+        ):
             meaning = None
         elif line.find(_STATISTICS) >= 0:
             meaning = _Reader.on_statistics
@@ -582,7 +587,7 @@ def _meaning(line: bytes) -> _Meaning:
     meeting = any(mark in text for mark in _MEETING) and bool(_RENDEZVOUS.search(text))
     exl3 = "EXL3 " in message or message.startswith("exl3 ")
     semlock, gone = "SemLock._rebuild" in text, bool(_NOT_FOUND.search(text))
-    rules = [rule for rule in RULES if _meets(rule, text)] if _FAULTY.search(line) else []
+    rules = [] if level in _HARMLESS else _rules(text)
     exception = bool(_EXCEPTION.match(message))
     severe = level and message.strip() and not _TRACE_NOISE.match(message)
     return _Meaning(
@@ -613,8 +618,12 @@ def _meaning(line: bytes) -> _Meaning:
     )
 
 
-def _meets(rule: Rule, text: str) -> bool:
-    return any(mark in text for mark in rule.marks) and (not rule.pattern or bool(rule.pattern.search(text)))
+def _rules(text: str) -> list[Rule]:
+    """The rules that a line meets, the root first."""
+    found = {mark for mark in _FAULT_MARKS if mark in text}
+    return [
+        rule for rule in RULES if not found.isdisjoint(rule.marks) and (not rule.pattern or rule.pattern.search(text))
+    ]
 
 
 def _sentence(rule: Rule, text: str) -> str:

@@ -433,17 +433,18 @@ class _Reader:
             if message.find(b" nNodes ") >= 0 and (found := _NODES.search(message)):
                 process.nnodes = max(process.nnodes or 0, int(found[1][:9]))
             return
+        if what == _DESTROYED:
+            process.destroyed += 1
+            return
         found = _COMM.search(message)
         if not found:
             return
         pointer, rank, nranks = found.groups()
-        bus, identity = _BUS.search(message, found.end()), _COMM_ID.search(message, found.end())
-        repeated = _REPEATED.search(message)
+        identity = _COMM_ID.search(message, found.end())
+        repeated = message.find(b"[repeated ") >= 0 and _REPEATED.search(message)
         times = int(repeated[1][:9]) if repeated else 1
-        if what == _DESTROYED:
-            process.destroyed += 1
-            return
         if process.rank is None:
+            bus = _BUS.search(message, found.end())
             process.rank, process.bus = int(rank[:9]), bus[1].decode() if bus else None
         if len(process.ranks) < _MOST_KEYS:
             process.ranks.add(int(rank[:9]))
@@ -465,6 +466,8 @@ class _Reader:
             self.note(process, "aborted")
 
     def on_failed(self, process: Process, message: bytes) -> None:
+        if message.find(b"lib") < 0 and message.find(b"mlx5dv_") < 0:
+            return
         if b"libibverbs" in message:
             # 2.30 tries libibverbs.so, absent without a development package, before libibverbs.so.1.
             if not message.rstrip().endswith(b"open libibverbs.so"):
