@@ -76,6 +76,17 @@ TENSORFOLD_ENV = {
     "TENSORFOLD_GLM_VIDEO_FRAMES": NUMBER,
     "TENSORFOLD_MEMORY_RESERVE_GIB": r"14\.5|19\.6",
 }
+# Four ranks have more, and more again in a ring.
+TENSORFOLD_FOUR = {
+    "TF_GLM_MULTI_SAMPLER": "packed",
+    "TF_GLM_MULTI_DEPTH": "joint",
+    "TF_GLM_MULTI_ASYNC": "1",
+    "TF_GLM_PROMPT_OWN_FRONT": "1",
+    "TF_GLM_PROMPT_MICROBATCH": "1",
+    "TF_GLM_PREFILL_ROWS": "4096",
+    "TF_GLM_SIDE": "1",
+}
+TENSORFOLD_RING = {"TF_NCCL_RING": "1", "TF_ROCE_RING": "1"}
 # The facts' values of NVIDIA's recipe.
 STATION: dict[str, str | None] = {
     "block-size": "128",
@@ -127,12 +138,13 @@ def end(text: str, status: int = 1) -> NoReturn:
 def parse(words: list[str]) -> dict[str, str | None]:
     """Arguments after the model: name to value, None for a switch."""
     found: dict[str, str | None] = {}
+    name = ""
     for word in words:
         if word.startswith("--"):
             name = word.removeprefix("--")
             found[name] = None
-        elif found:
-            found[list(found)[-1]] = word
+        else:
+            found[name] = word
     return found
 
 
@@ -148,16 +160,31 @@ def refuse(program: str, given: Mapping[str, str | None], wanted: Mapping[str, s
             end(f"{program}: error: argument --{name}: invalid choice: {value!r} (choose from {pattern})", 2)
 
 
-def refuse_environment(program: str, wanted: Mapping[str, str], prefixes: tuple[str, ...]) -> None:
-    given = {name: value for name, value in os.environ.items() if name in wanted or name.startswith(prefixes)}
+def refuse_environment(program: str, wanted: Mapping[str, str], prefixes: tuple[str, ...] = ()) -> None:
+    """The same for the environment: each variable that the facts name, and no other with the engine's own prefixes."""
+    given = {
+        name: value for name, value in os.environ.items() if name in wanted or name.startswith(prefixes or ("\0",))
+    }
     for name, value in given.items():
         if name not in wanted or not re.fullmatch(wanted[name], value):
-            end(
-                f"{program}: error: argument {name}: invalid choice: {value!r} (choose from {wanted.get(name, 'nothing')})",
-                2,
-            )
+            choices = wanted.get(name, "nothing")
+            end(f"{program}: error: argument {name}: invalid choice: {value!r} (choose from {choices})", 2)
     if missing := sorted(set(wanted) - set(given)):
         end(f"{program}: error: the following arguments are required: {', '.join(missing)}", 2)
+
+
+def refuse_tensorfold(given: Mapping[str, str | None]) -> None:
+    """Refuse what TensorFold's facts do not have for this rank of so many."""
+    refuse("tensorfold", given, TENSORFOLD | (TENSORFOLD_HEAD if given.get("rank") == "0" else {}))
+    wanted = TENSORFOLD_ENV | (TENSORFOLD_FOUR if given["tp"] == "4" else {})
+    wanted |= TENSORFOLD_RING if "TF_ROCE_RING" in os.environ else {}
+    refuse_environment("tensorfold", wanted, ("TF_", "TENSORFOLD_"))
+
+
+def refuse_station(given: Mapping[str, str | None]) -> None:
+    """Refuse what the facts of NVIDIA's recipe do not have for this rank."""
+    refuse("vllm", given, STATION | ({} if given.get("node-rank") == "0" else STATION_WORKER))
+    refuse_environment("vllm", STATION_ENV)
 
 
 class Ranks:
@@ -302,8 +329,7 @@ def serve(
 def tensorfold(model: str, given: dict[str, str | None]) -> None:
     """TensorFold's start, and its ways not to."""
     rank, nranks = int(given.get("rank") or 0), int(given.get("tp") or 0)
-    refuse("tensorfold", given, TENSORFOLD | ({} if rank else TENSORFOLD_HEAD))
-    refuse_environment("tensorfold", TENSORFOLD_ENV, ("TF_", "TENSORFOLD_"))
+    refuse_tensorfold(given)
     context = int(given["context"] or 0)
     say(f"[tensorfold] startup estimate 88.09 GiB for rank {rank}")
     if FAULT == "window":
@@ -347,8 +373,7 @@ def log(text: str) -> None:
 def station(model: str, given: dict[str, str | None]) -> None:
     """The start of vLLM on a Station, and its ways not to."""
     rank = int(given.get("node-rank") or 0)
-    refuse("vllm", given, STATION | (STATION_WORKER if rank else {}))
-    refuse_environment("vllm", STATION_ENV, ())
+    refuse_station(given)
     length = int(given["max-model-len"] or 0)
     log("Resolved architecture: GlmMoeDsaForCausalLM")
     log(f"Using max model len {length}")
