@@ -281,6 +281,11 @@ PERFORMANCE = {
         "a #wrong column above 0; Out of bounds values : 12 FAILED",
         "Do not serve on this machine. Update driver and NCCL, then look at memory and link errors of each host.",
     ),
+    "measurement_failed": Cause(
+        "The tool could not measure.",
+        "Couldn't connect to; Failed status 12; Test NCCL failure",
+        "Read the evidence: a peer that does not run, another path (a GID, an MTU, a firewall), or an option of one side only.",
+    ),
     "no_threshold": Cause(
         "Nothing says what this machine should reach.",
         "a platform other than gb10 and gb300",

@@ -30,12 +30,17 @@ _BANDWIDTH = {"gb10": 90.0, "gb300": 360.0}
 
 _TYPES = r"(?:float|half|double|bfloat16|u?int\d+|u?char|f8e\w+|fp8\w*|float8\w*)"
 _ROW = re.compile(rf"(?<!\S)(\d+)\s+\d+\s+{_TYPES}\s+(.*)")
-_RANK = re.compile(r"#\s+Rank\s+\d+ .* \[[0-9a-f:]+\] (.+?)\s*$")
+# The bus address is 0x1b in old versions and 000f:01:00 in new ones.
+_RANK = re.compile(r"#\s+Rank\s+\d+ .* \[[0-9a-fx:]+\] (.+?)\s*$")
 _AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*([\d.]+)")
 _BOUNDS = re.compile(r"# Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
 _PROGRAM = re.compile(r"# Collective test starting: (\w+)")
 _BW_HEAD = re.compile(r"#bytes\s.*BW average\[(\w+/sec)\]")
-_BW_ROW = re.compile(r"^\s*(\d+)\s+(\d+)\s+([\d.]+)\s+([\d.]+)\s+([\d.]+)\s*$")
+# Flags add columns: the service level, each port by itself, the load of the CPU.
+_BW_COLUMN = re.compile(r"#\w+|(?:BW|MsgRate) ?\w*(?=\[)|CPU_Util")
+_FAULT = re.compile(
+    r"(?:Couldn't |Unable to |Failed to |Failed status |Completion with error|Test (?:NCCL|CUDA) failure).{0,160}"
+)
 _BW_FIELD = re.compile(r"(Device|Mtu|GID index|Link type|Number of qps)\s*:\s*(\w+)")
 _GBITS = {"Gb/sec": 1.0, "MiB/sec": 8 * 2**20 / 1e9, "MB/sec": 8 * 2**20 / 1e9}
 
@@ -70,17 +75,19 @@ def read(text: str) -> dict[str, Any]:
         "mtu": None,
         "bw_avg_gbps": None,
         "bw_peak_gbps": None,
+        "bidirectional": False,
         "messages": [],
+        "fault": None,
     }
     documents = _documents(text)
     if documents:
         _read_json(documents, found)
     else:
         _read_text(text.splitlines(), found)
-    rates = [row["busbw"] or row["busbw_in_place"] for row in found["sizes"]]
-    if found["sizes"] and rates[-1] is not None:
-        last = found["sizes"][-1]
-        both = [rate for rate in (last["busbw"], last["busbw_in_place"]) if rate is not None]
+    # Small messages measure latency, and pull the average down.
+    largest: Mapping[str, Any] = max(found["sizes"], key=lambda row: row["size"], default={})
+    both = [rate for rate in (largest.get("busbw"), largest.get("busbw_in_place")) if rate is not None]
+    if both:
         found["busbw"] = round(sum(both) / len(both), 3)
     elif found["avg_busbw"] is not None:
         found["busbw"] = found["avg_busbw"]
@@ -93,6 +100,7 @@ def read(text: str) -> dict[str, Any]:
 def _read_text(lines: Iterable[str], found: dict[str, Any]) -> None:
     unit = 1.0
     gpus: list[str] = []
+    columns: list[str] = []
     for line in lines:
         if row := _ROW.search(line):
             found["tool"] = "nccl-tests"
@@ -110,11 +118,13 @@ def _read_text(lines: Iterable[str], found: dict[str, Any]) -> None:
             found["tool"], found["avg_busbw"] = "nccl-tests", float(average[1])
         elif head := _BW_HEAD.search(line):
             found["tool"], unit = "perftest", _GBITS.get(head[1], 1.0)
-        elif found["tool"] == "perftest" and (row := _BW_ROW.match(line)):
-            found["messages"].append(
-                _message(int(row[1]), int(row[2]), float(row[3]), float(row[4]), float(row[5]), unit)
-            )
+            columns = _BW_COLUMN.findall(line)
+        elif columns and (values := _values(line, columns)):
+            found["messages"].append(_message(values, unit))
         else:
+            found["bidirectional"] = found["bidirectional"] or "Bidirectional BW Test" in line
+            if fault := _FAULT.search(line):
+                found["fault"] = found["fault"] or fault[0].strip()
             for name, value in _BW_FIELD.findall(line):
                 _add_field(found, name, value)
     if gpus:
@@ -126,11 +136,17 @@ def _read_json(documents: list[Mapping[str, Any]], found: dict[str, Any]) -> Non
         info, results = document.get("test_info"), document.get("results")
         if isinstance(results, Mapping) and "BW_average" in results:
             found["tool"] = "perftest"
-            length, times = int(results.get("MsgSize", 0)), int(results.get("n_iterations", 0))
-            peak, mean, rate = (float(results.get(name, 0)) for name in ("BW_peak", "BW_average", "MsgRate"))
-            # The file does not name its unit: it is that of --report_gbits.
-            found["messages"].append(_message(length, times, peak, mean, rate, 1.0))
+            names = {
+                "#bytes": "MsgSize",
+                "#iterations": "n_iterations",
+                "BW peak": "BW_peak",
+                "BW average": "BW_average",
+            }
+            values = {name: float(results.get(key, 0)) for name, key in names.items()}
+            values["MsgRate"] = float(results.get("MsgRate", 0))
+            found["messages"].append(_message(values, _unit(values)))
         if isinstance(info, Mapping):
+            found["bidirectional"] = "Bidirectional" in str(info.get("test"))
             for name in ("Device", "Mtu", "GID_index"):
                 if name in info:
                     _add_field(found, name.replace("_", " "), str(info[name]))
@@ -138,11 +154,19 @@ def _read_json(documents: list[Mapping[str, Any]], found: dict[str, Any]) -> Non
             found["tool"] = "nccl-tests"
             for row in results:
                 both = [row.get("out_of_place") or {}, row.get("in_place") or {}]
-                flat = [half.get(name) for half in both for name in ("time", "alg_bw", "bus_bw", "nwrong")]
+                names = ("time", "alg_bw", "bus_bw", "nwrong")
+                flat = [
+                    half.get("cpu_time") if name == "time" and name not in half else half.get(name)
+                    for half in both
+                    for name in names
+                ]
                 size = _size(int(row.get("size", 0)), ["N/A" if value is None else str(value) for value in flat])
                 if size:
                     found["sizes"].append(size)
                     _add_wrong(found, size)
+            devices = document.get("devices") or []
+            if devices:
+                found["ranks"], found["gpu"] = len(devices), devices[0].get("device_info")
             average = document.get("average_bus_bandwidth")
             found["avg_busbw"] = average.get("bandwidth") if isinstance(average, Mapping) else average
 
@@ -166,7 +190,9 @@ def _columns(text: str) -> list[str]:
     """The columns of numbers behind the type: time, algbw, busbw and #wrong, once or twice."""
     columns = [column for column in text.split() if column == "N/A" or _number(column) is not None]
     # Reductions put an operator and a root before them. The root is one too many.
-    return columns[1:] if len(columns) % 4 == 1 else columns
+    columns = columns[1:] if len(columns) % 4 == 1 else columns
+    # With the time of every iteration, each half has its least, most, 99th percentile and spread behind it.
+    return columns[:4] + columns[8:12] if len(columns) == 16 else columns
 
 
 def _size(size: int, columns: list[str]) -> Size | None:
@@ -211,14 +237,28 @@ def _add_field(found: dict[str, Any], name: str, value: str) -> None:
         found["gid_index"] = int(value)
 
 
-def _message(size: int, iterations: int, peak: float, average: float, rate: float, unit: float) -> dict[str, Any]:
+def _values(line: str, columns: list[str]) -> dict[str, float] | None:
+    """A row of perftest by the names of its columns; None when it is no such row."""
+    numbers = [_number(cell) for cell in line.split()]
+    if len(numbers) != len(columns) or None in numbers:
+        return None
+    return {name: number for name, number in zip(columns, numbers, strict=True) if number is not None}
+
+
+def _unit(values: Mapping[str, float]) -> float:
+    """Gb/s for each unit of a file that does not name it: what messages of this size and rate come to decides."""
+    sent = values["#bytes"] * values["MsgRate"] * 8e6 / 1e9
+    return min(_GBITS.values(), key=lambda unit: abs(values["BW average"] * unit - sent)) if sent else 1.0
+
+
+def _message(values: Mapping[str, float], unit: float) -> dict[str, Any]:
     """One size of perftest. A peak of zero was not measured."""
     return {
-        "size": size,
-        "iterations": iterations,
-        "bw_peak_gbps": round(peak * unit, 3) or None,
-        "bw_avg_gbps": round(average * unit, 3),
-        "message_rate_mpps": rate,
+        "size": int(values["#bytes"]),
+        "iterations": int(values["#iterations"]),
+        "bw_peak_gbps": round(values["BW peak"] * unit, 3) or None,
+        "bw_avg_gbps": round(values["BW average"] * unit, 3),
+        "message_rate_mpps": values["MsgRate"],
     }
 
 
@@ -247,15 +287,19 @@ def judge(
     """Hold a reading against what the machines should reach. ``min_busbw`` in GB/s and ``min_gbps`` in Gb/s override that."""
     if found["tool"] == "nccl-tests":
         wanted = min_busbw if min_busbw is not None else _BUSBW.get((platform, topology))
-        return [
-            *_judge_wrong(found, source),
-            _judge_rate("nccl-tests bus bandwidth", found["busbw"], wanted, "GB/s", source),
-        ]
-    if found["tool"] == "perftest":
+        name, rate, unit = "nccl-tests bus bandwidth", found["busbw"], "GB/s"
+    else:
         wanted = min_gbps if min_gbps is not None else _BANDWIDTH.get(platform)
-        return [
-            _judge_rate(f"bandwidth of {found['device'] or 'the device'}", found["bw_avg_gbps"], wanted, "Gb/s", source)
-        ]
+        name, rate, unit = f"bandwidth of {found['device'] or 'the device'}", found["bw_avg_gbps"], "Gb/s"
+    if found["bidirectional"] and rate is not None:
+        # The tool adds both directions up.
+        name, rate = f"{name}, each direction", rate / 2
+    if found["tool"] and rate is None and found["fault"]:
+        return [_check(name, "fail", "a measurement", found["fault"], "measurement_failed", source)]
+    if found["tool"]:
+        return [*_judge_wrong(found, source), _judge_rate(name, rate, wanted, unit, source)]
+    if found["fault"]:
+        return [_check("performance", "inconclusive", "a table", found["fault"], "no_result", source)]
     return [_check("performance", "inconclusive", "a table of nccl-tests or perftest", "neither", "no_result", source)]
 
 

@@ -122,6 +122,12 @@ summary:
     bw_peak_gbps:
       description: Peak bandwidth in Gb/s of that size; null when it was not measured.
       type: float
+    bidirectional:
+      description: Whether perftest measured both directions at once. Its bandwidth is then their sum.
+      type: bool
+    fault:
+      description: The first line in which a tool says what it could not do; null when there is none.
+      type: str
     messages:
       description: Each size of perftest in bytes, with C(iterations), C(bw_avg_gbps), C(bw_peak_gbps) and C(message_rate_mpps).
       type: list

@@ -118,6 +118,64 @@ def test_forms_of_rows() -> None:
     assert _nccl_perf.read(prefixed)["sizes"][0]["time"] == 40.1
 
 
+def test_old_and_per_iteration_forms() -> None:
+    old = "#  Rank  0 Group  0 Pid  16253 on     node1 device  0 [0x07] NVIDIA A100-SXM4-40GB\n"
+    assert _nccl_perf.read(old * 2)["gpu"] == "NVIDIA A100-SXM4-40GB"
+    half = "40.1 26.15 24.51 0 39.0 44.2 43.9 1.25"
+    row = f"1048576 262144 float sum -1 {half} {half.replace('24.51', '24.40')} 2026-11-02 10:14:01"
+    found = _nccl_perf.read(row)["sizes"][0]
+    assert (found["busbw"], found["wrong"], found["time_in_place"], found["busbw_in_place"]) == (24.51, 0, 40.1, 24.4)
+
+
+HEAD = " #bytes     #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]"
+
+
+@pytest.mark.parametrize(
+    ("head", "row"),
+    [
+        (HEAD, " 65536      5000             97.10              92.57              0.176554"),
+        (f"{HEAD}    CPU_Util[%]", " 65536      5000             97.10              92.57              0.176554     12.50"),
+        (" #bytes    #sl      #iterations    BW peak[Gb/sec]    BW average[Gb/sec]   MsgRate[Mpps]",
+         " 65536    3           5000           97.10            92.57                  0.176554"),
+        (f"{HEAD}   BW Port1[Gb/sec]   MsgRate Port1[Mpps]   BW Port2[Gb/sec]   MsgRate Port2[Mpps]",
+         " 65536    5000     97.10   92.57   0.176554   46.28   0.088   46.29   0.088"),
+    ],
+)  # fmt: skip
+def test_flags_of_perftest_add_columns(head: str, row: str) -> None:
+    [message] = _nccl_perf.read(f"{head}\n{row}\n")["messages"]
+    assert (message["size"], message["iterations"], message["bw_peak_gbps"], message["bw_avg_gbps"]) == (
+        65536,
+        5000,
+        97.1,
+        92.57,
+    )
+
+
+def test_both_directions_at_once_are_judged_each() -> None:
+    text = (
+        (FIXTURES / "ib_write_bw_ok.txt").read_text().replace("RDMA_Write BW Test", "RDMA_Write Bidirectional BW Test")
+    )
+    assert judge(text)[0]["verdict"] == "warn"
+    [rate] = judge(text.replace("92.57", "185.2"))
+    assert (rate["verdict"], rate["found"]) == ("pass", "92.6 Gb/s")
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "cause"),
+    [
+        (" Device         : rocep1s0f0\nCouldn't connect to 10.0.0.2:18515\nUnable to open file descriptor for socket connection",
+         "inconclusive", "no_result"),
+        (f"{HEAD}\nCompletion with error at client\nFailed status 12: wr_id 0 syndrom 0x81", "fail", "measurement_failed"),
+        ("# Collective test starting: all_gather_perf\nspark-a: Test NCCL failure common.cu:1005 'unhandled system error'",
+         "fail", "measurement_failed"),
+    ],
+)  # fmt: skip
+def test_what_a_tool_could_not_do(text: str, verdict: str, cause: str) -> None:
+    [rate] = judge(text)
+    assert (rate["verdict"], rate["cause"]) == (verdict, cause)
+    assert rate["found"].startswith(("Couldn't", "Completion", "Test NCCL"))
+
+
 def test_units_of_perftest() -> None:
     text = " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n 65536  5000  11035.1  11030.2  0.176\n"
     found = _nccl_perf.read(text)
@@ -132,7 +190,33 @@ def test_json_of_perftest() -> None:
     found = _nccl_perf.read(json.dumps(document) + "\n" + json.dumps(document))
     assert (found["device"], found["mtu"], found["gid_index"], found["bw_avg_gbps"]) == ("rocep1s0f0", 4096, 3, 108.9)
     assert len(found["messages"]) == 2
+    # Without --report_gbits the file does not say that it counts MiB.
+    mib = {
+        **document,
+        "results": {"MsgSize": 65536, "n_iterations": 5000, "BW_peak": 0.0, "BW_average": 11030.2, "MsgRate": 0.176483},
+    }
+    assert _nccl_perf.read(json.dumps(mib))["bw_avg_gbps"] == pytest.approx(92.53, abs=0.01)
     assert judge(json.dumps(document))[0]["verdict"] == "pass"
+
+
+def test_json_of_nccl_tests() -> None:
+    half = {"time": 361800.0, "alg_bw": 47.48, "bus_bw": 23.74, "nwrong": 0.0}
+    document = {
+        "version": 2,
+        "devices": [{"rank": rank, "hostname": "spark", "device_info": "NVIDIA GB10"} for rank in (0, 1)],
+        "results": [{"size": 17179869184, "type": "float", "out_of_place": half, "in_place": None}],
+        "out_of_bounds": {"count": 0, "okay": True},
+        "average_bus_bandwidth": {"bandwidth": 23.74, "okay": "unchecked"},
+    }
+    found = _nccl_perf.read(json.dumps(document))
+    assert (found["ranks"], found["gpu"], found["busbw"], found["avg_busbw"], found["wrong"]) == (
+        2,
+        "NVIDIA GB10",
+        23.74,
+        23.74,
+        0,
+    )
+    assert [check["verdict"] for check in judge(json.dumps(document))] == ["pass", "pass"]
 
 
 def test_a_slow_link() -> None:
