@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,9 @@ GIB = 1 << 30
 LEAK = 8 * GIB
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 MEMORY = Path("/var/lib/tandem/memory.json")
+# NCCL writes here, one folder for each start.
+NCCL_LOGS = Path("/var/log/tandem/nccl")
+KEPT_LOGS = 20
 # What has to be found out anew at each start, as docker --env-file reads it.
 START_ENV = Path("/run/tandem/start.env")
 
@@ -129,12 +133,20 @@ def leaked(available: int, boot: str, file: Path = MEMORY) -> float:
     return round(missing / GIB, 1) if missing > LEAK else 0.0
 
 
+def forget_logs(folder: Path = NCCL_LOGS, kept: int = KEPT_LOGS) -> None:
+    """Remove the folders of all but the last starts."""
+    starts = sorted(folder.glob("*"), key=lambda path: path.stat().st_mtime)
+    for old in starts[:-kept]:
+        shutil.rmtree(old)
+
+
 def prepare(about: Mapping[str, Any]) -> None:
     """Make ready for a start, or raise RefusedError."""
     if changed := changed_files(about["files"]):
         raise RefusedError(f"{', '.join(changed)} changed since site.yml wrote it: run its start stage")
     if down := links_down(link_states(about["links"])):
         raise RefusedError(f"the fabric does not work: {', '.join(down)}")
+    forget_logs()
     START_ENV.parent.mkdir(exist_ok=True)
     START_ENV.write_text(gid_environment(about["rails"]))
     if about["memory"]["kind"] == "unified":

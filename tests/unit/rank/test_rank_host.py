@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -104,3 +105,13 @@ def test_memory_that_a_killed_rank_kept_is_noticed_until_the_next_boot(tmp_path:
     assert rank_host.leaked(89 * GIB, "boot-1", file) == 21.0
     assert rank_host.leaked(108 * GIB, "boot-2", file) == 0
     assert json.loads(file.read_text()) == {"boot": "boot-2", "available": 108 * GIB}
+
+
+def test_the_logs_of_the_last_starts_are_kept(tmp_path: Path) -> None:
+    for number in range(5):
+        (tmp_path / f"start-{number}").mkdir()
+        (tmp_path / f"start-{number}" / "spark_1.log").write_text("NCCL INFO")
+        os.utime(tmp_path / f"start-{number}", (number, number))
+    rank_host.forget_logs(tmp_path, 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["start-3", "start-4"]
+    rank_host.forget_logs(tmp_path / "none", 2)
