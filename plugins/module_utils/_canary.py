@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from ansible_collections.tandem.serving.plugins.module_utils._causes import fault
 from ansible_collections.tandem.serving.plugins.module_utils._check import Check, check
 from ansible_collections.tandem.serving.plugins.module_utils._metrics import samples
 
@@ -91,17 +92,8 @@ def judge(
     evidence = [f"POST /v1/chat/completions: HTTP {status} in {seconds:.1f} s"]
     if status != 200:
         detail = str(answer.get("error", answer) or "no answer")
-        return [
-            check(
-                f"canary {name}",
-                "fail",
-                "HTTP 200",
-                f"HTTP {status}: {detail[:300]}" if status else detail[:300],
-                cause="canary_request_failed",
-                evidence=evidence,
-                remedy="Read the ranks' logs: a rank may be dead although /health is 200.",
-            )
-        ]
+        found = f"HTTP {status}: {detail[:300]}" if status else detail[:300]
+        return [fault(f"canary {name}", "canary_request_failed", "HTTP 200", found, evidence=evidence)]
     content, reasoning = answer_text(answer)
     said = " ".join((content or reasoning).split())
     evidence.append(f"answer: {said[:300]}")
@@ -127,31 +119,23 @@ def _judge_text(
     expected += ["reasoning" if probe["expect_reasoning"] else "no reasoning"] if "expect_reasoning" in probe else []
     wanted = ", ".join(expected) or "an answer"
 
-    def verdict(cause: str, found: str, remedy: str) -> Check:
-        return check(f"canary {name}", "fail", wanted, found, cause=cause, evidence=evidence, remedy=remedy)
+    def wrong(cause: str, found: str) -> Check:
+        return fault(f"canary {name}", cause, wanted, found, evidence=evidence)
 
     text = f"{reasoning}\n{content}".strip()
     if not text and not tools:
-        return verdict("canary_empty", "an empty answer", "Raise the probe's max_tokens, or look for a broken engine.")
+        return wrong("canary_empty", "an empty answer")
     stuck = "" if probe.get("repeats") else repetition(text)
     if stuck:
-        return verdict(
-            "canary_repeats",
-            f"'{stuck}' over and over",
-            "Weights, kernels or the image are wrong. Verify the weights and the image of every rank.",
-        )
+        return wrong("canary_repeats", f"'{stuck}' over and over")
     if "expect" in probe and not re.search(probe["expect"], text, re.IGNORECASE):
-        return verdict("canary_wrong_text", f"'{text[:120]}'", "Verify the weights and the image of every rank.")
+        return wrong("canary_wrong_text", f"'{text[:120]}'")
     if "expect_tool" in probe and probe["expect_tool"] not in tools:
-        return verdict("canary_no_tool_call", f"calls of {tools or 'nothing'}", "Set the tool parser of this model.")
+        return wrong("canary_no_tool_call", f"calls of {tools or 'nothing'}")
     if "tokens_min" in probe and tokens < probe["tokens_min"]:
-        return verdict("canary_too_short", f"{tokens} tokens", "Read the engine's log around this request.")
+        return wrong("canary_too_short", f"{tokens} tokens")
     if "expect_reasoning" in probe and bool(reasoning) != probe["expect_reasoning"]:
-        return verdict(
-            "canary_thinking_switch",
-            "reasoning" if reasoning else "no reasoning",
-            "The chat template of this checkpoint does not know the switch. Use the recipe's template.",
-        )
+        return wrong("canary_thinking_switch", "reasoning" if reasoning else "no reasoning")
     return check(
         f"canary {name}", "pass", wanted, f"{tokens} tokens: '{' '.join(text.split())[:80]}'", evidence=evidence
     )
@@ -167,12 +151,5 @@ def _judge_drafts(
         lines.append(f"{seconds * 1000 / counters['drafts']:.0f} ms a step over {int(counters['drafts'])} steps")
     if accepted >= probe["accepted_min"]:
         return check(f"canary {name} drafts", "pass", wanted, f"{accepted} of {drafted}", evidence=lines)
-    return check(
-        f"canary {name} drafts",
-        "fail",
-        wanted,
-        f"{accepted} of {drafted}",
-        cause="canary_no_drafts_accepted" if drafted else "canary_no_drafts",
-        evidence=lines,
-        remedy="The drafter's revision, its attention backend or its auxiliary layers are wrong, or speculation is off.",
-    )
+    cause = "canary_no_drafts_accepted" if drafted else "canary_no_drafts"
+    return fault(f"canary {name} drafts", cause, wanted, f"{accepted} of {drafted}", evidence=lines)

@@ -8,11 +8,17 @@ One table: the modules take their remedies from it, and docs/checks.md is made o
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from ansible_collections.tandem.serving.plugins.module_utils._check import Check, Verdict, check
 
 
 class Cause(NamedTuple):
-    """``looks`` is what a person sees in the log or the tool. ``remedy`` is an imperative sentence, empty when all is right."""
+    """``looks`` is what a person sees in the log or the tool. ``remedy`` is an imperative sentence, empty when all is right.
+
+    A word in braces is filled in by the check.
+    """
 
     meaning: str
     looks: str
@@ -530,7 +536,7 @@ HOST = {
     "swappiness_zero": Cause(
         "The kernel may not swap at all; machines with unified memory lock up then.",
         "vm.swappiness = 0",
-        "Set vm.swappiness to 60.",
+        "Set it to 60: sysctl -w vm.swappiness=60, and in /etc/sysctl.d so that it stays.",
     ),
     "logind_removes_ipc": Cause(
         "logind deletes the semaphores of a user whose last session ends, and with them the engine's.",
@@ -550,12 +556,12 @@ HOST = {
     "disk_too_small": Cause(
         "The bytes that are still missing do not fit on the disk.",
         "less free than missing",
-        "Free the space that the check names, or move the folder to a larger disk.",
+        "Free {missing} on {mount}, or move {path} to a larger disk.",
     ),
     "port_taken": Cause(
         "Another process listens on a port that the head needs.",
         "ss -ltnp lists it",
-        "Stop that process, or set another port under ports in recipe_overrides.",
+        "Stop {who}, or set another port under ports in recipe_overrides.",
     ),
 }
 
@@ -564,23 +570,27 @@ SERVER = {
     "different_configuration": Cause(
         "The ranks run with different configurations.",
         "hashes differ",
-        "Run site.yml with --tags start, so that all ranks get the same.",
+        "Run site.yml with --tags start, which restarts all ranks from one configuration.",
     ),
     "different_image": Cause(
         "The ranks run different images.",
         "layers or configuration differ",
-        "Run site.yml with --tags image, then start again.",
+        "Run site.yml with --tags image, which ships what is missing, then start again.",
     ),
     "different_weights": Cause(
-        "The ranks hold different weights.", "manifests differ", "Run site.yml with --tags sync, then start again."
+        "The ranks hold different weights.",
+        "manifests differ",
+        "Run site.yml with --tags sync, which sends only what differs, then start again.",
     ),
     "api_not_healthy": Cause(
-        "The server does not answer its health check.", "GET /health is not 200", "Read the log of the head."
+        "The server does not answer its health check.",
+        "GET /health is not 200",
+        "Read the log of the head: ansible-playbook playbooks/logs.yml.",
     ),
     "model_not_served": Cause(
         "The server does not list the model.",
         "/v1/models has other names, or none",
-        "See whether another server holds the port, and whether the API key is right.",
+        "See whether another server holds the port (ss -ltnp), and whether the API key is right.",
     ),
     "kv_pool_not_told": Cause(
         "Log or metrics do not name the KV pool.",
@@ -588,17 +598,19 @@ SERVER = {
         "Read the log of the head from its start.",
     ),
     "kv_pool_disagrees": Cause(
-        "Log and metrics name different KV pools.", "the log is of another start", "Restart the ranks and verify again."
+        "Log and metrics name different KV pools.",
+        "the log is of another start",
+        "Restart the ranks, and verify again.",
     ),
     "ranks_do_not_talk": Cause(
         "No connection between the ranks was found.",
         "no line of the fabric address in /proc/net/tcp",
-        "Check VLLM_HOST_IP, NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME of the rank.",
+        "Check VLLM_HOST_IP and the *_SOCKET_IFNAME of the rank in /etc/tandem/rank.env.",
     ),
     "ranks_talk_beside_the_fabric": Cause(
         "Ranks talk over a network that is not the fabric.",
         "connections to a management address of a peer",
-        "Check VLLM_HOST_IP, NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME of the rank.",
+        "Check VLLM_HOST_IP and the *_SOCKET_IFNAME of the rank in /etc/tandem/rank.env.",
     ),
     "canary_request_failed": Cause(
         "The canary got no answer.",
@@ -625,7 +637,7 @@ SERVER = {
     "canary_thinking_switch": Cause(
         "The model thinks although it should not, or the other way around.",
         "reasoning where none is expected",
-        "Use the chat template of the recipe.",
+        "Use the recipe's chat template: that of this checkpoint does not know the switch.",
     ),
     "canary_no_drafts": Cause(
         "Nothing was drafted.",
@@ -664,3 +676,18 @@ CAUSES: dict[str, Cause] = {code: cause for causes in TOPICS.values() for code, 
 def remedy(code: str) -> str:
     """How to cure a cause."""
     return CAUSES[code].remedy
+
+
+def fault(
+    name: str,
+    cause: str,
+    expected: Any,
+    found: Any,
+    *,
+    verdict: Verdict = "fail",
+    evidence: Iterable[str] = (),
+    **words: Any,
+) -> Check:
+    """A check that did not pass, with the remedy of its cause."""
+    cure = CAUSES[cause].remedy.format(**words)
+    return check(name, verdict, expected, found, cause=cause, evidence=evidence, remedy=cure)

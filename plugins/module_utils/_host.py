@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict
 
+from ansible_collections.tandem.serving.plugins.module_utils._causes import fault
 from ansible_collections.tandem.serving.plugins.module_utils._check import Check, check
 
 GIB = 1 << 30
@@ -95,14 +96,15 @@ def judge_disk(disk: Disk, needed: int, what: str) -> Check:
     evidence = [f"{disk['path']} is on {disk['mount']}: {gib(disk['free'])} free, {gib(needed)} still missing"]
     if disk["free"] >= needed:
         return check(name, "pass", f"{gib(needed)} free", gib(disk["free"]), evidence=evidence)
-    return check(
+    return fault(
         name,
-        "fail",
+        "disk_too_small",
         f"{gib(needed)} free for the bytes that are still missing",
         gib(disk["free"]),
-        cause="disk_too_small",
         evidence=evidence,
-        remedy=f"Free {gib(needed - disk['free'])} on {disk['mount']}, or move {disk['path']} to a larger disk.",
+        missing=gib(needed - disk["free"]),
+        mount=disk["mount"],
+        path=disk["path"],
     )
 
 
@@ -118,14 +120,13 @@ def judge_port(port: int, listeners: Iterable[Listener], what: str) -> Check:
             evidence=[f"ss -ltnp: nothing of others on {port}"],
         )
     who = f"{holder['process'] or 'a process of another user'} (pid {holder['pid'] or 'unknown'})"
-    return check(
+    return fault(
         f"port {port}",
-        "fail",
+        "port_taken",
         f"free for the {what}",
         f"held by {who} on {holder['address']}",
-        cause="port_taken",
         evidence=[f"ss -ltnp: {holder['address']}:{port} {who}"],
-        remedy=f"Stop {who}, or set another port under ports in recipe_overrides.",
+        who=who,
     )
 
 
@@ -133,55 +134,20 @@ def judge(host: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[Check]:
     """The checks that need nothing but the host and the recipe. ``host`` is what the module ``host_info`` returns."""
     checks: list[Check] = []
     if recipe["platform"] == "generic":
-        missing = sorted({"avx2"} - set(host["cpu_flags"]))
-        checks.append(
-            check(
-                "processor",
-                "fail" if missing else "pass",
-                "AVX2",
-                "no AVX2" if missing else "AVX2",
-                cause="cpu_without_avx2" if missing else "ok",
-                evidence=[f"/proc/cpuinfo: avx2 {'is missing from' if missing else 'is among'} the flags"],
-                remedy="The CPU engine needs AVX2: use another machine." if missing else "",
-            )
-        )
-        return checks
+        lines = [f"/proc/cpuinfo: avx2 {'is among' if 'avx2' in host['cpu_flags'] else 'is missing from'} the flags"]
+        if "avx2" in host["cpu_flags"]:
+            return [check("processor", "pass", "AVX2", "AVX2", evidence=lines)]
+        return [fault("processor", "cpu_without_avx2", "AVX2", "no AVX2", evidence=lines)]
     if host["page_size"] != 4096:
-        checks.append(
-            check(
-                "page size",
-                "warn",
-                4096,
-                host["page_size"],
-                cause="page_size_64k",
-                evidence=[f"getconf PAGESIZE: {host['page_size']}"],
-                remedy="A 64 KiB page kernel wedges memory-mapped loading: boot the 4 KiB kernel or use the staged load.",
-            )
-        )
+        lines = [f"getconf PAGESIZE: {host['page_size']}"]
+        checks.append(fault("page size", "page_size_64k", 4096, host["page_size"], verdict="warn", evidence=lines))
     if host["swappiness"] == 0:
-        checks.append(
-            check(
-                "swappiness",
-                "fail",
-                "vm.swappiness of 1 to 100 (60 is good)",
-                0,
-                cause="swappiness_zero",
-                evidence=["/proc/sys/vm/swappiness: 0"],
-                remedy="Machines with unified memory lock up at 0: sysctl -w vm.swappiness=60.",
-            )
-        )
+        lines = ["/proc/sys/vm/swappiness: 0"]
+        checks.append(fault("swappiness", "swappiness_zero", "vm.swappiness of 1 to 100", 0, evidence=lines))
     if host["remove_ipc"]:
-        checks.append(
-            check(
-                "RemoveIPC",
-                "warn",
-                "RemoveIPC=no in logind.conf",
-                "yes",
-                cause="logind_removes_ipc",
-                evidence=["/etc/systemd/logind.conf: no RemoveIPC=no"],
-                remedy="logind deletes semaphores when a session ends: set RemoveIPC=no, or enable linger for the user.",
-            )
-        )
+        lines = ["/etc/systemd/logind.conf: no RemoveIPC=no"]
+        wanted = "RemoveIPC=no in logind.conf"
+        checks.append(fault("RemoveIPC", "logind_removes_ipc", wanted, "yes", verdict="warn", evidence=lines))
     return checks + _judge_gpu(host["gpus"], recipe)
 
 
@@ -190,28 +156,10 @@ def _judge_gpu(gpus: list[Gpu], recipe: Mapping[str, Any]) -> list[Check]:
     evidence = [f"nvidia-smi: {gpu['name']}, driver {gpu['driver']}" for gpu in gpus]
     fitting = [gpu for gpu in gpus if wanted in gpu["name"]]
     if not fitting:
-        return [
-            check(
-                "gpu",
-                "fail",
-                f"a GPU named {wanted}",
-                ", ".join(gpu["name"] for gpu in gpus) or "no GPU that nvidia-smi lists",
-                cause="gpu_not_found",
-                evidence=evidence,
-                remedy="Choose the recipe for this machine, or repair the driver until nvidia-smi lists the GPU.",
-            )
-        ]
+        found = ", ".join(gpu["name"] for gpu in gpus) or "no GPU that nvidia-smi lists"
+        return [fault("gpu", "gpu_not_found", f"a GPU named {wanted}", found, evidence=evidence)]
     checks = [check("gpu", "pass", f"a GPU named {wanted}", fitting[0]["name"], evidence=evidence)]
     if fitting[0]["driver"].startswith("590."):
-        checks.append(
-            check(
-                "driver",
-                "fail",
-                "a driver of another series than 590",
-                fitting[0]["driver"],
-                cause="driver_590",
-                evidence=evidence,
-                remedy="Driver 590 deadlocks in graph capture: install 580, and hold it.",
-            )
-        )
+        wanted = "a driver of another series than 590"
+        checks.append(fault("driver", "driver_590", wanted, fitting[0]["driver"], evidence=evidence))
     return checks

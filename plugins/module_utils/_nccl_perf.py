@@ -142,7 +142,7 @@ def _read_json(documents: list[Mapping[str, Any]], found: dict[str, Any]) -> Non
                 "BW peak": "BW_peak",
                 "BW average": "BW_average",
             }
-            values = {name: float(results.get(key, 0)) for name, key in names.items()}
+            values = {name: float(results.get(key, 0)) for name, key in keys.items()}
             values["MsgRate"] = float(results.get("MsgRate", 0))
             found["messages"].append(_message(values, _unit(values)))
         if isinstance(info, Mapping):

@@ -8,35 +8,25 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ansible_collections.tandem.serving.plugins.module_utils._causes import fault
 from ansible_collections.tandem.serving.plugins.module_utils._check import Check, check
 
 
 def judge_api(pages: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[Check]:
     """Health and models. ``pages`` has ``health`` (status) and ``models`` (the decoded answer of /v1/models)."""
-    healthy = pages["health"] == 200
     wanted = recipe["model"]["served_name"]
     names = [str(model.get("id")) for model in (pages.get("models") or {}).get("data", [])]
+    listed = ", ".join(names) or "no model"
+    health, status = "HTTP 200 of /health", f"HTTP {pages['health']}"
+    of_health = {"evidence": [f"GET /health: {status}"]}
+    of_models = {"evidence": [f"GET /v1/models: {listed}"]}
     return [
-        check(
-            "api health",
-            "pass" if healthy else "fail",
-            "HTTP 200 of /health",
-            f"HTTP {pages['health']}",
-            cause="ok" if healthy else "api_not_healthy",
-            evidence=[f"GET /health: HTTP {pages['health']}"],
-            remedy="" if healthy else "Read the log of the head: ansible-playbook playbooks/logs.yml -e rank=0.",
-        ),
-        check(
-            "api model",
-            "pass" if wanted in names else "fail",
-            f"/v1/models lists {wanted}",
-            ", ".join(names) or "no model",
-            cause="ok" if wanted in names else "model_not_served",
-            evidence=[f"GET /v1/models: {', '.join(names) or 'no model'}"],
-            remedy=""
-            if wanted in names
-            else "Another server may hold the port, or the key is wrong: check ports.api and the key.",
-        ),
+        check("api health", "pass", health, status, **of_health)
+        if pages["health"] == 200
+        else fault("api health", "api_not_healthy", health, status, **of_health),
+        check("api model", "pass", f"/v1/models lists {wanted}", listed, **of_models)
+        if wanted in names
+        else fault("api model", "model_not_served", f"/v1/models lists {wanted}", listed, **of_models),
     ]
 
 
@@ -44,19 +34,13 @@ def judge_pools(log: Mapping[str, Any], metrics: Mapping[str, Any]) -> Check:
     """Whether the engine's log and its metrics name the same KV pool."""
     said, counted = log.get("kv_tokens"), metrics.get("kv_tokens")
     evidence = [f"log: {said} tokens", f"/metrics: {counted} tokens"]
+    name, wanted = "kv pool agrees", "the same pool in log and metrics"
     if said is None or counted is None:
-        return check("kv pool agrees", "inconclusive", "a pool in log and metrics", evidence, cause="kv_pool_not_told")
+        found = "no pool in the log" if said is None else "no pool in the metrics"
+        return fault(name, "kv_pool_not_told", wanted, found, verdict="inconclusive", evidence=evidence)
     if said == counted:
-        return check("kv pool agrees", "pass", "the same pool in log and metrics", f"{said} tokens", evidence=evidence)
-    return check(
-        "kv pool agrees",
-        "fail",
-        "the same pool in log and metrics",
-        f"{said} in the log, {counted} in the metrics",
-        cause="kv_pool_disagrees",
-        evidence=evidence,
-        remedy="The log is of another start than the server that answers: restart the ranks and verify again.",
-    )
+        return check(name, "pass", wanted, f"{said} tokens", evidence=evidence)
+    return fault(name, "kv_pool_disagrees", wanted, f"{said} in the log, {counted} in the metrics", evidence=evidence)
 
 
 def judge_connections(
@@ -81,32 +65,19 @@ def judge_connections(
     wanted = f"connections of {fabric['address']} to {', '.join(sorted(peers))} and to no other address of a rank"
     found = f"{len(lines[True])} on the fabric, {len(lines[False])} beside it"
     if lines[False] or not lines[True]:
-        return check(
-            "transport",
-            "fail",
-            wanted,
-            found,
-            cause="ranks_talk_beside_the_fabric" if lines[False] else "ranks_do_not_talk",
-            evidence=(lines[False] or [f"/proc/net/tcp: none of {fabric['address']}"])[:8],
-            remedy="Check VLLM_HOST_IP and the *_SOCKET_IFNAME of the rank in /etc/tandem/rank.env.",
-        )
+        cause = "ranks_talk_beside_the_fabric" if lines[False] else "ranks_do_not_talk"
+        shown = lines[False] or [f"/proc/net/tcp: none of {fabric['address']}"]
+        return fault("transport", cause, wanted, found, evidence=shown[:8])
     return check("transport", "pass", wanted, f"sockets: {found}", evidence=lines[True][:8])
 
 
-def judge_same(name: str, values: Mapping[str, str], remedy: str) -> Check:
-    """Whether every host has the same value. ``values`` maps a host to its value."""
+def judge_same(name: str, values: Mapping[str, str]) -> Check:
+    """Whether every host has the same value of ``configuration``, ``image`` or ``weights``. ``values`` maps a host to its value."""
     evidence = [f"{host}: {value[:16] or 'nothing'}" for host, value in values.items()]
+    wanted = f"one {name} on every rank"
     if len(set(values.values())) == 1 and all(values.values()):
-        return check(f"same {name}", "pass", f"one {name} on every rank", evidence[0].split(": ")[1], evidence=evidence)
-    return check(
-        f"same {name}",
-        "fail",
-        f"one {name} on every rank",
-        "; ".join(evidence),
-        cause=f"different_{name.replace(' ', '_')}",
-        evidence=evidence,
-        remedy=remedy,
-    )
+        return check(f"same {name}", "pass", wanted, evidence[0].split(": ")[1], evidence=evidence)
+    return fault(f"same {name}", f"different_{name}", wanted, "; ".join(evidence), evidence=evidence)
 
 
 def judge(found: Mapping[str, Any], recipe: Mapping[str, Any], fabric: Mapping[str, Any]) -> list[Check]:
@@ -118,5 +89,5 @@ def judge(found: Mapping[str, Any], recipe: Mapping[str, Any], fabric: Mapping[s
         checks.append(judge_pools(found["pools"]["log"], found["pools"]["metrics"]))
     if "connections" in found:
         checks.append(judge_connections(found["connections"], fabric, found["others"]))
-    checks += [judge_same(item["name"], item["values"], item["remedy"]) for item in found.get("same", [])]
+    checks += [judge_same(item["name"], item["values"]) for item in found.get("same", [])]
     return checks

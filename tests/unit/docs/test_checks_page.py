@@ -32,7 +32,9 @@ def literals(node: ast.expr) -> Iterator[str]:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
 def test_every_cause_is_explained(path: Path) -> None:
     calls = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)]
-    causes = {text for call in calls for word in call.keywords if word.arg == "cause" for text in literals(word.value)}
+    words = [word.value for call in calls for word in call.keywords if word.arg == "cause"]
+    words += [call.args[1] for call in calls if isinstance(call.func, ast.Name) and call.func.id == "fault"]
+    causes = {text for word in words for text in literals(word)}
     assert sorted(causes - CAUSES) == []
 
 

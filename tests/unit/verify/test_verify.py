@@ -67,7 +67,7 @@ def test_the_pool_is_the_same_in_log_and_metrics(log: int | None, metrics: int |
     [({"a": "x", "b": "x"}, "pass"), ({"a": "x", "b": "y"}, "fail"), ({"a": "", "b": ""}, "fail")],
 )
 def test_what_must_be_equal(values: dict[str, str], verdict: str) -> None:
-    (found,) = judge({"same": [{"name": "image", "values": values, "remedy": "Ship it."}]}, RECIPE, FABRIC)
+    (found,) = judge({"same": [{"name": "image", "values": values}]}, RECIPE, FABRIC)
     assert found["verdict"] == verdict
     assert [line.split(":")[0] for line in found["evidence"]] == ["a", "b"]
-    assert found["remedy"] == ("" if verdict == "pass" else "Ship it.")
+    assert bool(found["remedy"]) == (verdict == "fail")
