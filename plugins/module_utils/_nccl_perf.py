@@ -142,7 +142,7 @@ def _read_json(documents: list[Mapping[str, Any]], found: dict[str, Any]) -> Non
                 "BW peak": "BW_peak",
                 "BW average": "BW_average",
             }
-            values = {name: float(results.get(key, 0)) for name, key in keys.items()}
+            values = {name: float(results.get(key, 0)) for name, key in names.items()}
             values["MsgRate"] = float(results.get("MsgRate", 0))
             found["messages"].append(_message(values, _unit(values)))
         if isinstance(info, Mapping):
@@ -154,11 +154,11 @@ def _read_json(documents: list[Mapping[str, Any]], found: dict[str, Any]) -> Non
             found["tool"] = "nccl-tests"
             for row in results:
                 both = [row.get("out_of_place") or {}, row.get("in_place") or {}]
-                names = ("time", "alg_bw", "bus_bw", "nwrong")
+                columns = ("time", "alg_bw", "bus_bw", "nwrong")
                 flat = [
-                    half.get("cpu_time") if name == "time" and name not in half else half.get(name)
+                    half.get("cpu_time") if column == "time" and column not in half else half.get(column)
                     for half in both
-                    for name in names
+                    for column in columns
                 ]
                 size = _size(int(row.get("size", 0)), ["N/A" if value is None else str(value) for value in flat])
                 if size:

@@ -18,15 +18,14 @@ def judge_api(pages: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[Check
     names = [str(model.get("id")) for model in (pages.get("models") or {}).get("data", [])]
     listed = ", ".join(names) or "no model"
     health, status = "HTTP 200 of /health", f"HTTP {pages['health']}"
-    of_health = {"evidence": [f"GET /health: {status}"]}
-    of_models = {"evidence": [f"GET /v1/models: {listed}"]}
+    of_health, of_models = [f"GET /health: {status}"], [f"GET /v1/models: {listed}"]
     return [
-        check("api health", "pass", health, status, **of_health)
+        check("api health", "pass", health, status, evidence=of_health)
         if pages["health"] == 200
-        else fault("api health", "api_not_healthy", health, status, **of_health),
-        check("api model", "pass", f"/v1/models lists {wanted}", listed, **of_models)
+        else fault("api health", "api_not_healthy", health, status, evidence=of_health),
+        check("api model", "pass", f"/v1/models lists {wanted}", listed, evidence=of_models)
         if wanted in names
-        else fault("api model", "model_not_served", f"/v1/models lists {wanted}", listed, **of_models),
+        else fault("api model", "model_not_served", f"/v1/models lists {wanted}", listed, evidence=of_models),
     ]
 
 
