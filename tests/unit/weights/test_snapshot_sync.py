@@ -17,9 +17,10 @@ from ansible_collections.tandem.serving.plugins.module_utils._manifest import Fi
 from ansible_collections.tandem.serving.plugins.module_utils._progress import Progress
 from ansible_collections.tandem.serving.plugins.module_utils._rsync import RsyncError
 from ansible_collections.tandem.serving.plugins.module_utils._snapshot import Snapshot, SnapshotError
+from ansible_collections.tandem.serving.plugins.module_utils._snapshot_routes import routes
 from ansible_collections.tandem.serving.plugins.modules import snapshot_sync
 
-from .daemon import Daemon
+from .daemon import Daemon, free_port
 
 REPO, REVISION = "org/model", "a" * 40
 MIB = 2**20
@@ -224,6 +225,53 @@ def test_a_full_disk_says_how_much_it_needs_and_the_next_run_goes_on(
         assert not go(disk / "worker", files, verify=True)["changed"]
     finally:
         subprocess.run(["umount", str(disk)], check=True)
+
+
+@pytest.mark.parametrize(
+    "cables",
+    [
+        {1: "ab", 2: "ab"},
+        {1: "ab", 2: "bc", 3: "ca"},
+        {1: "ab", 2: "bc", 3: "cd", 4: "da"},
+        {1: "abcd"},
+    ],
+    ids=["pair", "triangle", "ring", "switch"],
+)
+def test_all_hosts_get_the_bytes_and_no_link_carries_them_twice(
+    tmp_path: Path, files: list[File], cables: dict[int, str]
+) -> None:
+    hosts = sorted({host for ends in cables.values() for host in ends})
+    fabric = {
+        host: {
+            "rails": [
+                {"subnet": net, "address": f"127.{net}.0.{ord(host)}"} for net, ends in cables.items() if host in ends
+            ]
+        }
+        for host in hosts
+    }
+    (tmp_path / "head").rename(tmp_path / "a")
+    total = sum(file.size for file in files)
+    found = routes(fabric)
+    port = free_port()
+    carried: dict[str, int] = {}
+    for turn in range(1, 1 + max(route["turn"] for route in found.values())):
+        for host in (host for host in hosts if found[host]["turn"] == turn):
+            daemons = {}
+            for rail in found[host]["rails"]:
+                folder = tmp_path / f"{rail['source']}-{host}"
+                folder.mkdir()
+                cache = tmp_path / found[host]["source"]
+                daemons[rail["source"]] = Daemon(folder, cache, address=rail["source"], port=port)
+            try:
+                go(tmp_path / host, files, next(iter(daemons.values())), sources=list(daemons))
+            finally:
+                for address, daemon in daemons.items():
+                    daemon.stop()
+                    carried[address] = carried.get(address, 0) + sum(daemon.sent().values())
+    for host in hosts[1:]:
+        assert not go(tmp_path / host, files, verify=True)["changed"]
+    assert all(0 < sent < 1.01 * total + 10_000 for sent in carried.values())
+    assert sum(carried.values()) < (len(hosts) - 1) * (1.01 * total + 10_000)
 
 
 def test_a_disk_is_a_source_too(tmp_path: Path, files: list[File]) -> None:
