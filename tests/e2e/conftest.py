@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import collections
+import json
 import os
 import shlex
 import shutil
+import signal
 import subprocess
-from collections.abc import Callable, Sequence
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +21,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 INVENTORY = ROOT / "inventories" / "local_pair"
+ENVIRONMENT = {
+    "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
+    "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
+}
+RIG = Path(
+    os.environ.get("TANDEM_RIG_HOME") or Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tandem-rig"
+)
 
 
 class Run:
@@ -74,10 +87,7 @@ def play(tmp_path: Path) -> Callable[..., Run]:
                 tags=tags or None,
                 extravars=extra,
                 cmdline="--check" if check else None,
-                envvars={
-                    "ANSIBLE_CONFIG": str(ROOT / "ansible.cfg"),
-                    "ANSIBLE_COLLECTIONS_PATH": str(ROOT / "collections"),
-                },
+                envvars=ENVIRONMENT,
                 quiet=True,
             )
         )
@@ -88,15 +98,84 @@ def play(tmp_path: Path) -> Callable[..., Run]:
 @pytest.fixture
 def command() -> Callable[..., str]:
     """Run a shell command as root on one of the two machines."""
-    home = (
-        os.environ.get("TANDEM_RIG_HOME")
-        or Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "tandem-rig"
-    )
     addresses = {"spark-a": "10.98.0.11", "spark-b": "10.98.0.12"}
 
     def run(host: str, words: str) -> str:
-        ssh = ["ssh", "-F", f"{home}/ssh/config", addresses[host]]
+        ssh = ["ssh", "-F", f"{RIG}/ssh/config", addresses[host]]
         done = subprocess.run([*ssh, f"sudo sh -c {shlex.quote(words)}"], capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     return run
+
+
+@pytest.fixture
+def interrupt() -> Callable[..., str]:
+    """Run a playbook in a terminal of its own, press Ctrl-C as soon as something is true, and return what it printed."""
+
+    def run(playbook: str, tags: str, when: Callable[[], bool], **extra: Any) -> str:
+        words = [playbook, "-i", INVENTORY, "--tags", tags, "-e", json.dumps(extra)]
+        with subprocess.Popen(
+            [Path(sys.executable).with_name("ansible-playbook"), *words],
+            cwd=ROOT,
+            env=os.environ | ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        ) as playing:
+            while not when():
+                assert playing.poll() is None, playing.communicate()[0]
+                time.sleep(0.1)
+            os.killpg(playing.pid, signal.SIGINT)
+            return playing.communicate()[0]
+
+    return run
+
+
+class Hub:
+    """The rig's hub: what goes wrong there, and how much of each file it sent since the test began."""
+
+    url = "http://10.98.0.1:18080"
+
+    def __init__(self) -> None:
+        self._log = RIG / "run" / "hub-access.jsonl"
+        self._begin = self._log.stat().st_size
+
+    def fault(self, **fault: Any) -> None:
+        """The next requests fail so. See tests/hub/README.md."""
+        self._ask("POST", json.dumps(fault).encode())
+
+    def forget(self) -> None:
+        """Let everything go well again."""
+        self._ask("DELETE", None)
+
+    def _ask(self, method: str, body: bytes | None) -> None:
+        urllib.request.urlopen(urllib.request.Request(f"{self.url}/_faults", body, method=method)).close()
+
+    def sent(self) -> dict[str, int]:
+        """Bytes of each file that went out."""
+        total: dict[str, int] = collections.defaultdict(int)
+        with self._log.open() as log:
+            log.seek(self._begin)
+            for line in log:
+                entry = json.loads(line)
+                if entry["sent"]:
+                    total[entry["path"].rsplit("/", 1)[-1]] += entry["sent"]
+        return dict(total)
+
+
+@pytest.fixture
+def hub() -> Iterator[Hub]:
+    """The rig's hub, with no fault left behind."""
+    found = Hub()
+    yield found
+    found.forget()
+
+
+@pytest.fixture
+def empty(command: Callable[..., str]) -> Iterator[str]:
+    """A folder for weights that neither host has yet."""
+    folder = "/var/lib/tandem/e2e-weights"
+    yield folder
+    for host in ("spark-a", "spark-b"):
+        command(host, f"rm -rf {folder}")
