@@ -84,7 +84,12 @@ def _digest(*parts: Any) -> str:
 
 
 def _docker(
-    recipe: Mapping[str, Any], fabric: Mapping[str, Any], image: str, host: Host, cache_key: str, keyed: bool
+    recipe: Mapping[str, Any],
+    fabric: Mapping[str, Any],
+    image: Mapping[str, str],
+    host: Host,
+    cache_key: str,
+    keyed: bool,
 ) -> list[str]:
     """Arguments of ``docker run``, the image and the way into the engine included."""
     engine = ENGINES[recipe["engine"]]
@@ -100,6 +105,9 @@ def _docker(
         words += ["--env-file", START_ENV]
     words += ["--volume", f"{host['hf_home']}:{host['hf_home']}:ro"]
     words += ["--volume", f"{host['cache']}/{cache_key}:/cache"]
+    if prefix := engine.environment(recipe).get("PYTHONPYCACHEPREFIX"):
+        # Byte code is the image's alone: other arguments need no new one.
+        words += ["--volume", f"{host['cache']}/python-{_digest(image['identity'])[:16]}:{prefix}"]
     if recipe.get("files") or fabric.get("graph"):
         words += ["--volume", f"{host['etc']}/files:{host['etc']}/files:ro"]
     if recipe.get("ablation"):
@@ -112,8 +120,8 @@ def _docker(
         # A file, so that no command line, unit or inspected container shows the key.
         export = f'export {engine.key_variable}="$(cat {KEY_FILE})"; exec "$@"'
         words += ["--volume", f"{host['etc']}/api_key:{KEY_FILE}:ro"]
-        return [*words, "--entrypoint", "/bin/sh", image, "-c", export, "sh"]
-    return [*words, *([] if engine.entrypoint else ["--entrypoint", ""]), image]
+        return [*words, "--entrypoint", "/bin/sh", image["ref"], "-c", export, "sh"]
+    return [*words, *([] if engine.entrypoint else ["--entrypoint", ""]), image["ref"]]
 
 
 def launch(recipe: Mapping[str, Any], fabric: Mapping[str, Any], image: Mapping[str, str], host: Host) -> Launch:
@@ -135,7 +143,7 @@ def launch(recipe: Mapping[str, Any], fabric: Mapping[str, Any], image: Mapping[
     common = {str(key): str(value) for key, value in {**engine.environment(recipe), **offline, **recipe["env"]}.items()}
     per_rank = {str(key): str(value) for key, value in {**fabric["env"], **host["env"]}.items()}
     cache_key = _digest(image["identity"], shared)[:16]
-    docker = _docker(recipe, fabric, image["ref"], host, cache_key, host["api_key"] and fabric["rank"] == 0)
+    docker = _docker(recipe, fabric, image, host, cache_key, host["api_key"] and fabric["rank"] == 0)
     env = dict(sorted({**common, **per_rank}.items()))
     files = recipe.get("files", {})
     shared_hash = _digest(image["identity"], shared, common, recipe["container"], files)
