@@ -85,6 +85,7 @@ NEAR = [
     ("1M, batch 2048, 18.67 GiB", recipe(FLASH, 1_000_000, gib=18.67, batch=2048), 1_754_237, 0.02),
     ("850k, 14 GiB, compact drafter", recipe(COMPACT, 850_000, gib=14), 1_572_073, 0.02),
     ("1M, batch 7168, 15.67 GiB", recipe(FLASH, 1_000_000, gib=15.67), 1_057_491, 0.03),
+    ("facts 1.14, four ranks, 0.75, batch 2048", resolve("glm53_flash_exl3", 4, licences=(DRAFTER,), speculation="dflash"), 4_200_000, 0.1),
     ("1M, batch 2048, 21.54 GiB", recipe(FLASH, 1_000_000, gib=21.54, batch=2048), 1_942_028, 0.06),
 ]
 
@@ -163,6 +164,8 @@ def test_all_sequences_share_the_pool_and_what_is_in_flight() -> None:
 REAL = [
     *(("glm53_flash_exl3", ranks, {"speculation": choice}, SPARK, 117.5) for ranks in (2, 3, 4) for choice in ("dflash", "mtp", "none")),
     ("glm53_flash_tensorfold", 2, {}, SPARK, 117.5),
+    # 231.35 GiB in use at a utilization of 0.93.
+    ("glm53_nvfp4_station", 2, {}, 231.35 / 0.93, 248.0),
     ("smollm2_local", 2, {}, 23.5, 4.0),
 ]  # fmt: skip
 
