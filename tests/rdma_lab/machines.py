@@ -72,7 +72,8 @@ class Lab:
     def _machine(self, number: int, name: str) -> subprocess.Popen[bytes]:
         names = ",".join(f"{netdev}:{device}" for netdev, device, _wire in self.nics[name])
         kernel = (
-            "console=ttyS0 quiet panic=-1 rw mitigations=off random.trust_cpu=on net.ifnames=0 tsc=reliable nowatchdog"
+            "console=ttyS0 quiet panic=-1 rw mitigations=off random.trust_cpu=on net.ifnames=0 tsc=reliable nowatchdog "
+            "init_on_alloc=0 audit=0 apparmor=0 nokaslr cryptomgr.notests rcupdate.rcu_expedited=1"
         )
         kernel += f" lab.name={name} lab.nics={names}"
         words = [
