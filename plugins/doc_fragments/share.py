@@ -19,7 +19,7 @@ options:
     type: int
     default: 18730
   share:
-    description: Name under which the daemon offers the folder.
+    description: Name under which the daemon offers the folder, followed by the folder's path, as in V(weights/srv/hub).
     type: str
   password:
     description: Password of the daemon's user C(tandem).

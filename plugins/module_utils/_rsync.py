@@ -60,7 +60,7 @@ class Share:
         if place != address:
             source = f"rsync://tandem@{place}/{self._params['share']}/{path}"
             options = ["--contimeout=10", "--timeout=60"]
-        code, error = self._run(["--append", *options, source, str(partial)])
+        code, error = self._run(["--append", "--copy-links", *options, source, str(partial)])
         if code == 0:
             return
         reason = error.strip().splitlines()[0] if error.strip() else f"rsync ended with {code}"

@@ -59,7 +59,7 @@ EXAMPLES = r"""
     files: "{{ hostvars['spark1'].exported.files }}"
     layers: "{{ missing.layers }}"
     sources: [192.0.2.1, 198.51.100.1]
-    share: image
+    share: image/var/lib/tandem/image/out
     password: "{{ hostvars['spark1'].share_password }}"
   become: true
 """

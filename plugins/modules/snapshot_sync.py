@@ -53,6 +53,7 @@ EXAMPLES = r"""
     cache_dir: /var/lib/tandem/huggingface/hub
     manifest: "{{ hostvars['spark1'].downloaded.manifest }}"
     sources: [192.0.2.1, 198.51.100.1]
+    share: weights/var/lib/tandem/huggingface/hub
     password: "{{ hostvars['spark1'].share_password }}"
   become: true
 """
@@ -136,7 +137,8 @@ def fetcher(params: dict[str, Any], snapshot: Snapshot) -> Fetch:
     def fetch(file: File, target: Path) -> bool:
         whole = not target.exists()
         try:
-            share.append(f"{snapshot.folder.name}/blobs/{file.oid}", target)
+            # Not the blob, which caches on several disks keep elsewhere, or do not have at all.
+            share.append(f"{snapshot.folder.name}/snapshots/{snapshot.revision}/{file.path}", target)
         except _rsync.PassingError as error:
             raise RetryError(str(error)) from error
         except _rsync.RsyncError as error:

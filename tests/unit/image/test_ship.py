@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pytest
+from unit.daemon import Daemon
 from unit.image import graph
 from unit.image.engine import Engine, running
 
@@ -45,35 +44,7 @@ class Head:
             (self.out / name).write_bytes(data)
         for layer in self.image["layers"]:
             _image_layout.write_blob(layer, store.read(layer), self.out, lambda count: None)
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
-        template = (ROOT / "roles/share/templates/rsyncd.conf.j2").read_text()
-        text = jinja2.Template(template).render(
-            __share_address="127.0.0.1",
-            share_port=self.port,
-            share_name="image",
-            share_path=self.out,
-            share_hosts=["127.0.0.1"],
-            __share_user="tandem",
-            __share_folder=root,
-        )
-        if os.getuid() != 0:
-            text = (
-                "\n".join(line for line in text.splitlines() if not line.startswith(("uid", "gid")))
-                + "\nuse chroot = no\n"
-            )
-        (root / "rsyncd.conf").write_text(text)
-        (root / "secrets").write_text("tandem:secret\n")
-        (root / "secrets").chmod(0o600)
-        words = ["rsync", "--daemon", "--no-detach", f"--config={root}/rsyncd.conf", f"--bwlimit={rate}"]
-        self.daemon = subprocess.Popen(words)
-        for _try in range(100):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", self.port)) == 0:
-                    return
-            time.sleep(0.05)
-        raise RuntimeError("the rsync daemon does not listen")
+        self.daemon = Daemon(root, "image", self.out, f"--bwlimit={rate}")
 
 
 class Worker:
@@ -88,14 +59,15 @@ class Worker:
         (root / "bin/docker").write_text("#!/bin/sh\n")
         (root / "bin/docker").chmod(0o755)
 
-    def start(self, password: str = "secret", **more: Any) -> subprocess.Popen[str]:
+    def start(self, password: str = "right", **more: Any) -> subprocess.Popen[str]:
         arguments = {
             "name": "localhost/tandem/test:1",
             "path": str(self.spool),
             "files": sorted(self.head.files),
             "layers": self.head.image["layers"],
             "sources": ["127.0.0.1"],
-            "port": self.head.port,
+            "port": self.head.daemon.port,
+            "share": self.head.daemon.share,
             "password": password,
             **more,
         }
@@ -144,8 +116,7 @@ def head(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Head]:
     (tmp_path / "head").mkdir()
     made = Head(tmp_path / "head", getattr(request, "param", 0))
     yield made
-    made.daemon.kill()
-    made.daemon.wait()
+    made.daemon.stop()
 
 
 @pytest.fixture
@@ -209,8 +180,7 @@ def test_wrong_password(worker: Worker) -> None:
 
 
 def test_no_daemon(head: Head, worker: Worker) -> None:
-    head.daemon.kill()
-    head.daemon.wait()
+    head.daemon.stop()
     failed = worker.run()
     assert "localhost/tandem/test:1 cannot be loaded: 127.0.0.1" in failed["msg"]
     assert "Connection refused" in failed["msg"]

@@ -14,14 +14,13 @@ from pathlib import Path
 
 import pytest
 from hub.server import Repo
+from unit.daemon import Daemon, free_port
 
 from ansible_collections.tandem.serving.plugins.module_utils import _hub
 from ansible_collections.tandem.serving.plugins.module_utils._manifest import File, to_dicts
 from ansible_collections.tandem.serving.plugins.module_utils._progress import Progress
 from ansible_collections.tandem.serving.plugins.module_utils._snapshot import Snapshot
 from ansible_collections.tandem.serving.plugins.modules import hf_snapshot, snapshot_sync
-
-from .daemon import Daemon, free_port
 
 REPO = "org/model"
 MIB = 2**20
@@ -110,7 +109,7 @@ def test_a_copy_ends_in_spite_of_twenty_kills(root: Path, tmp_path: Path) -> Non
     head.blobs.mkdir(parents=True)
     for file in files:
         head.blob(file).write_bytes((root / REPO / file.path).read_bytes())
-    daemon = Daemon(tmp_path, tmp_path / "head", "--bwlimit=20000")
+    daemon = Daemon(tmp_path, "weights", tmp_path / "head", "--bwlimit=20000")
     params = {
         "repo": REPO,
         "revision": revision,
@@ -118,7 +117,7 @@ def test_a_copy_ends_in_spite_of_twenty_kills(root: Path, tmp_path: Path) -> Non
         "manifest": to_dicts(files),
         "sources": ["127.0.0.1"],
         "port": daemon.port,
-        "share": "weights",
+        "share": daemon.share,
         "password": "right",
         "streams": 2,
         "verify": False,

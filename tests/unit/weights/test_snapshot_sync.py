@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.daemon import Daemon, free_port
 
 from ansible_collections.tandem.serving.plugins.module_utils import _snapshot
 from ansible_collections.tandem.serving.plugins.module_utils._manifest import File, manifest_hash, to_dicts
@@ -19,8 +20,6 @@ from ansible_collections.tandem.serving.plugins.module_utils._rsync import Rsync
 from ansible_collections.tandem.serving.plugins.module_utils._snapshot import Snapshot, SnapshotError
 from ansible_collections.tandem.serving.plugins.module_utils._snapshot_routes import routes
 from ansible_collections.tandem.serving.plugins.modules import snapshot_sync
-
-from .daemon import Daemon, free_port
 
 REPO, REVISION = "org/model", "a" * 40
 MIB = 2**20
@@ -49,7 +48,7 @@ def files(tmp_path: Path) -> list[File]:
 
 @pytest.fixture
 def daemon(tmp_path: Path, files: list[File]) -> Iterator[Daemon]:
-    server = Daemon(tmp_path, tmp_path / "head")
+    server = Daemon(tmp_path, "weights", tmp_path / "head")
     yield server
     server.stop()
 
@@ -69,7 +68,7 @@ def go(
         "manifest": to_dicts(files),
         "sources": ["127.0.0.1"] if daemon else [],
         "port": daemon.port if daemon else 1,
-        "share": "weights",
+        "share": daemon.share if daemon else None,
         "password": "right",
         "streams": 4,
         "verify": False,
@@ -108,7 +107,7 @@ def test_a_part_that_is_there_is_not_sent_again(tmp_path: Path, files: list[File
     last = files[-1]
     worker.partial(last).write_bytes((tmp_path / "head/models--org--model/blobs" / last.oid).read_bytes()[: 2 * MIB])
     assert go(tmp_path / "worker", files, daemon)["bytes_fetched"] == 4 * MIB + 400
-    assert daemon.sent()[last.oid] < 1.1 * MIB
+    assert daemon.sent()["model-3.safetensors"] < 1.1 * MIB
 
 
 def test_a_part_with_wrong_bytes_is_dropped_and_sent_anew(tmp_path: Path, files: list[File], daemon: Daemon) -> None:
@@ -160,7 +159,7 @@ def test_only_the_damaged_file_is_sent_again(tmp_path: Path, files: list[File], 
     result = go(tmp_path / "worker", files, daemon, verify=damage == "flip")
     assert result["changed"] and result["wrong"] == ([files[2].path] if damage == "flip" else [])
     again = {name for name, size in daemon.sent().items() if size != before[name]}
-    assert again == (set() if damage == "relink" else {files[2].oid})
+    assert again == (set() if damage == "relink" else {files[2].path})
     assert not go(tmp_path / "worker", files, verify=True)["changed"]
 
 
@@ -195,6 +194,23 @@ def test_failures_are_named(
 ) -> None:
     with pytest.raises((SnapshotError, RsyncError), match=message):
         go(tmp_path / "worker", files, daemon, **options)
+
+
+def test_contents_that_the_head_keeps_elsewhere_arrive_as_contents(
+    tmp_path: Path, files: list[File], daemon: Daemon
+) -> None:
+    head = Snapshot(tmp_path / "head", REPO, REVISION)
+    for file, link in ((files[1], head.blob(files[1])), (files[2], head.path / files[2].path)):
+        elsewhere = tmp_path / f"elsewhere-{file.size}"
+        head.blob(file).rename(elsewhere)
+        link.unlink(missing_ok=True)
+        link.symlink_to(elsewhere)
+    go(tmp_path / "worker", files, daemon)
+    worker = Snapshot(tmp_path / "worker", REPO, REVISION)
+    assert all(worker.blob(file).is_file() and not worker.blob(file).is_symlink() for file in files)
+    assert not go(tmp_path / "worker", files, verify=True)["changed"]
+    assert go(tmp_path / "disk", files, sources=[str(tmp_path / "head")])["changed"]
+    assert not go(tmp_path / "disk", files, verify=True)["changed"]
 
 
 def test_a_file_that_the_head_lost_is_named(tmp_path: Path, files: list[File], daemon: Daemon) -> None:
@@ -261,7 +277,7 @@ def test_all_hosts_get_the_bytes_and_no_link_carries_them_twice(
                 folder = tmp_path / f"{rail['source']}-{host}"
                 folder.mkdir()
                 cache = tmp_path / found[host]["source"]
-                daemons[rail["source"]] = Daemon(folder, cache, address=rail["source"], port=port)
+                daemons[rail["source"]] = Daemon(folder, "weights", cache, address=rail["source"], port=port)
             try:
                 go(tmp_path / host, files, next(iter(daemons.values())), sources=list(daemons))
             finally:
