@@ -226,6 +226,12 @@ FABRIC = {
         "ib_write_bw prints no result: Failed to modify QP, or a timeout",
         "Check the GID index of {hca} at both ends of {cable} (rdma_info shows the tables), and that no firewall drops UDP port 4791.",
     ),
+    "perftest_missing": Cause(
+        "Bandwidth could not be measured: ib_write_bw is missing, or the receiver's does not listen.",
+        "ib_write_bw is not installed, or: Couldn't connect",
+        "Install the package perftest on {sender} and {receiver}, and let TCP port 18515 and those after it through, "
+        "or set fabric_bandwidth to false.",
+    ),
     "bandwidth_low": Cause(
         "RDMA is slower than the cable.",
         "ib_write_bw below the threshold of the topology",

@@ -28,6 +28,8 @@ ERRORS = (
 )
 # A half that carries less than this part of its twin's bytes carries nothing but background.
 _FLAT = 0.05
+# What the module fabric_bandwidth_info says without perftest.
+MISSING = "ib_write_bw is not installed"
 # The NIC of a DGX Spark can fall to 12.9 to 13.3 Gb/s until the power is off.
 _STUCK_GBPS = (11.0, 15.0)
 
@@ -140,10 +142,16 @@ def judge_bandwidth(found: Measurement, half_gbps: float, port_gbps: float) -> I
     name = f"bandwidth of {path} ({', '.join(found['gbps'])})"
     evidence = found["output"].splitlines()[-12:]
     words: dict[str, Any] = {"path": path, "cable": found["cable"], "hca": ", ".join(found["gbps"])}
+    words |= {"sender": found["sender"], "receiver": found["receiver"]}
     rates = [rate for rate in found["gbps"].values() if rate is not None]
     wanted = half_gbps if len(found["gbps"]) == 1 else port_gbps
     expected = f"{wanted:g} Gb/s or more"
     if len(rates) < len(found["gbps"]):
+        if MISSING in found["output"] or "Couldn't connect to" in found["output"]:
+            yield fault(
+                name, "perftest_missing", expected, "not measured", verdict="inconclusive", evidence=evidence, **words
+            )
+            return
         failed = [hca for hca, rate in found["gbps"].items() if rate is None]
         yield fault(name, "rdma_failed", expected, f"no result on {', '.join(failed)}", evidence=evidence, **words)
         return

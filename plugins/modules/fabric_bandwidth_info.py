@@ -58,7 +58,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tandem.serving.plugins.module_utils import _nccl_perf, _rdma
+from ansible_collections.tandem.serving.plugins.module_utils import _fabric_proof, _nccl_perf, _rdma
 
 # A receiver that is not up yet refuses the connection. Everything else is a result.
 _SCRIPT = """
@@ -122,9 +122,9 @@ def main() -> None:
     for stream in module.params["streams"]:
         groups.setdefault(int(stream.get("group", 0)), []).append(stream)
     if not module.get_bin_path("ib_write_bw"):
-        missing = "ib_write_bw is not installed: install the package perftest"
         runs = [
-            {"gbps": {one["hca"]: None for one in group}, "sent": {}, "output": missing} for group in groups.values()
+            {"gbps": {one["hca"]: None for one in group}, "sent": {}, "output": _fabric_proof.MISSING}
+            for group in groups.values()
         ]
     elif module.params["streams"][0].get("server"):
         runs = [run(module, group, seconds, seconds + patience) for group in groups.values()]

@@ -106,6 +106,21 @@ def test_bandwidth(gbps: dict[str, Any], sent: dict[str, Any], causes: list[str]
         assert "Give h2" in checks[1]["remedy"]
 
 
+@pytest.mark.parametrize(
+    ("output", "cause", "verdict"),
+    [
+        (_fabric_proof.MISSING, "perftest_missing", "inconclusive"),
+        ("Couldn't connect to 192.168.100.2:18515", "perftest_missing", "inconclusive"),
+        ("Failed to modify QP 281 to RTR", "rdma_failed", "fail"),
+        ("", "rdma_failed", "fail"),
+    ],
+)
+def test_why_nothing_was_measured(output: str, cause: str, verdict: str) -> None:
+    found = {"sender": "a", "receiver": "b", "cable": "a port 0 - b port 1", "gbps": {"h1": None}, "sent": {}}
+    (item,) = _fabric_proof.judge_bandwidth({**found, "output": output}, 92, 185)
+    assert (item["cause"], item["verdict"]) == (cause, verdict)
+
+
 def test_runs_go_both_ways_and_over_both_halves(tmp_path: Path) -> None:
     plans = Lab("pair", PAIR).address().plan(tmp_path)
     one, other = _fabric_proof.runs(plans, 18515)
