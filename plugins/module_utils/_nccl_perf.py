@@ -38,6 +38,7 @@ _PROGRAM = re.compile(r"# Collective test starting: (\w+)")
 _BW_HEAD = re.compile(r"#bytes\s.*BW average\[(\w+/sec)\]")
 # Flags add columns: the service level, each port by itself, the load of the CPU.
 _BW_COLUMN = re.compile(r"#\w+|(?:BW|MsgRate) ?\w*(?=\[)|CPU_Util")
+_NEEDED = {"#bytes", "#iterations", "BW peak", "BW average", "MsgRate"}
 _FAULT = re.compile(
     r"(?:Couldn't |Unable to |Failed to |Failed status |Completion with error|Test (?:NCCL|CUDA) failure).{0,160}"
 )
@@ -78,6 +79,7 @@ def read(text: str) -> dict[str, Any]:
         "bidirectional": False,
         "messages": [],
         "fault": None,
+        "evidence": [],
     }
     documents = _documents(text)
     if documents:
@@ -101,12 +103,15 @@ def _read_text(lines: Iterable[str], found: dict[str, Any]) -> None:
     unit = 1.0
     gpus: list[str] = []
     columns: list[str] = []
-    for line in lines:
+    shown: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        where = f"{number}: {line.strip()[:300]}"
         if row := _ROW.search(line):
             found["tool"] = "nccl-tests"
             if size := _size(int(row[1]), _columns(row[2])):
                 found["sizes"].append(size)
                 _add_wrong(found, size)
+                shown["row"] = where
         elif rank := _RANK.search(line):
             gpus.append(rank[1])
         elif program := _PROGRAM.search(line):
@@ -114,21 +119,26 @@ def _read_text(lines: Iterable[str], found: dict[str, Any]) -> None:
         elif bounds := _BOUNDS.search(line):
             found["tool"] = "nccl-tests"
             found["wrong"] = max(found["wrong"] or 0, int(bounds[1]), int(bounds[2] == "FAILED"))
+            shown["bounds"] = where
         elif average := _AVERAGE.search(line):
             found["tool"], found["avg_busbw"] = "nccl-tests", float(average[1])
+            shown["average"] = where
         elif head := _BW_HEAD.search(line):
             found["tool"], unit = "perftest", _GBITS.get(head[1], 1.0)
             columns = _BW_COLUMN.findall(line)
         elif columns and (values := _values(line, columns)):
             found["messages"].append(_message(values, unit))
+            shown["row"] = where
         else:
             found["bidirectional"] = found["bidirectional"] or "Bidirectional BW Test" in line
             if fault := _FAULT.search(line):
                 found["fault"] = found["fault"] or fault[0].strip()
+                shown.setdefault("fault", where)
             for name, value in _BW_FIELD.findall(line):
                 _add_field(found, name, value)
     if gpus:
         found["ranks"], found["gpu"] = len(gpus), gpus[0]
+    found["evidence"] = list(shown.values())
 
 
 def _read_json(documents: list[Mapping[str, Any]], found: dict[str, Any]) -> None:
@@ -240,7 +250,7 @@ def _add_field(found: dict[str, Any], name: str, value: str) -> None:
 def _values(line: str, columns: list[str]) -> dict[str, float] | None:
     """A row of perftest by the names of its columns; None when it is no such row."""
     numbers = [_number(cell) for cell in line.split()]
-    if len(numbers) != len(columns) or None in numbers:
+    if len(numbers) != len(columns) or None in numbers or not _NEEDED.issubset(columns):
         return None
     return {name: number for name, number in zip(columns, numbers, strict=True) if number is not None}
 
@@ -294,49 +304,39 @@ def judge(
     if found["bidirectional"] and rate is not None:
         # The tool adds both directions up.
         name, rate = f"{name}, each direction", rate / 2
-    if found["tool"] and rate is None and found["fault"]:
-        return [_check(name, "fail", "a measurement", found["fault"], "measurement_failed", source)]
-    if found["tool"]:
-        return [*_judge_wrong(found, source), _judge_rate(name, rate, wanted, unit, source)]
-    if found["fault"]:
-        return [_check("performance", "inconclusive", "a table", found["fault"], "no_result", source)]
-    return [_check("performance", "inconclusive", "a table of nccl-tests or perftest", "neither", "no_result", source)]
+    lines = [f"{source}:{line}" for line in found["evidence"]] or [f"{source}: {found['tool'] or 'no table'}"]
+    if not found["tool"]:
+        said = found["fault"] or "neither"
+        return [_check("performance", "inconclusive", "a table of nccl-tests or perftest", said, "no_result", lines)]
+    if rate is None and found["fault"]:
+        return [_check(name, "fail", "a measurement", found["fault"], "measurement_failed", lines)]
+    return [*_judge_wrong(found["wrong"], lines), _judge_rate(name, rate, wanted, unit, lines)]
 
 
-def _judge_wrong(found: Mapping[str, Any], source: str) -> list[Check]:
-    wrong = found["wrong"]
+def _judge_wrong(wrong: int | None, lines: list[str]) -> list[Check]:
     if wrong is None:
         return []
-    cause = "wrong_results" if wrong else "ok"
-    return [
-        _check(
-            "nccl-tests results", "fail" if wrong else "pass", "0 wrong values", f"{wrong} wrong values", cause, source
-        )
-    ]
+    name, expected, said = "nccl-tests results", "0 wrong values", f"{wrong} wrong values"
+    if wrong:
+        return [_check(name, "fail", expected, said, "wrong_results", lines)]
+    return [_check(name, "pass", expected, said, "ok", lines)]
 
 
-def _judge_rate(name: str, rate: float | None, wanted: float | None, unit: str, source: str) -> Check:
+def _judge_rate(name: str, rate: float | None, wanted: float | None, unit: str, lines: list[str]) -> Check:
     if rate is None:
-        return _check(name, "inconclusive", "a measurement", "none: the run did not end", "no_result", source)
+        return _check(name, "inconclusive", "a measurement", "none: the run did not end", "no_result", lines)
     said = f"{rate:g} {unit}"
     if wanted is None:
-        return _check(name, "inconclusive", "a limit to hold it against", said, "no_threshold", source)
+        return _check(name, "inconclusive", "a limit to hold it against", said, "no_threshold", lines)
     expected = f"at least {wanted:g} {unit}"
     if rate >= wanted:
-        return _check(name, "pass", expected, said, "ok", source)
+        return _check(name, "pass", expected, said, "ok", lines)
     # Some detail makes a path a little slower; another path, or a faulty link, makes it several times so.
     if rate < wanted / 2:
-        return _check(name, "fail", expected, said, "wrong_data_path_or_build", source)
-    return _check(name, "warn", expected, said, "bandwidth_below_threshold", source)
+        return _check(name, "fail", expected, said, "wrong_data_path_or_build", lines)
+    return _check(name, "warn", expected, said, "bandwidth_below_threshold", lines)
 
 
-def _check(name: str, verdict: Verdict, expected: str, found: str, cause: str, source: str) -> Check:
-    return check(
-        name,
-        verdict,
-        expected,
-        found,
-        cause=cause,
-        evidence=[f"{source}: {found}"],
-        remedy="" if verdict == "pass" else remedy(cause),
-    )
+def _check(name: str, verdict: Verdict, expected: str, said: str, cause: str, lines: list[str]) -> Check:
+    cure = "" if verdict == "pass" else remedy(cause)
+    return check(name, verdict, expected, said, cause=cause, evidence=lines, remedy=cure)

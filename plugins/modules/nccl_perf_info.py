@@ -128,6 +128,10 @@ summary:
     fault:
       description: The first line in which a tool says what it could not do; null when there is none.
       type: str
+    evidence:
+      description: The lines that the figures are from, each with its number. Empty for JSON.
+      type: list
+      elements: str
     messages:
       description: Each size of perftest in bytes, with C(iterations), C(bw_avg_gbps), C(bw_peak_gbps) and C(message_rate_mpps).
       type: list

@@ -57,7 +57,10 @@ def _engine(path: Path, folder: Path, platform: str | None, known: bool) -> list
     checks = [*_engine_verdict.judge([log]).checks, *_engine_verdict.judge_pool([log], platform=platform).checks]
     proven: dict[tuple[str, str], Check] = {}
     for item in checks:
-        silent = item["cause"] in ("no_engine_line", "no_kv_pool_line") or (known and item["verdict"] == "inconclusive")
+        silent = item["cause"] in ("no_engine_line", "no_kv_pool_line") or (
+            # What NCCL says has been judged by who knows it.
+            known and (item["verdict"] == "inconclusive" or item["cause"] == "nccl_error")
+        )
         if not silent:
             # A start that failed for want of memory is said once.
             proven.setdefault((item["cause"], item["name"] if item["verdict"] == "pass" else ""), item)

@@ -85,7 +85,12 @@ NEAR = [
     ("1M, batch 2048, 18.67 GiB", recipe(FLASH, 1_000_000, gib=18.67, batch=2048), 1_754_237, 0.02),
     ("850k, 14 GiB, compact drafter", recipe(COMPACT, 850_000, gib=14), 1_572_073, 0.02),
     ("1M, batch 7168, 15.67 GiB", recipe(FLASH, 1_000_000, gib=15.67), 1_057_491, 0.03),
-    ("facts 1.14, four ranks, 0.75, batch 2048", resolve("glm53_flash_exl3", 4, licences=(DRAFTER,), speculation="dflash"), 4_200_000, 0.1),
+    (
+        "facts 1.14, four ranks, 0.75, batch 2048",
+        resolve("glm53_flash_exl3", 4, licences=(DRAFTER,), speculation="dflash"),
+        4_200_000,
+        0.1,
+    ),
     ("1M, batch 2048, 21.54 GiB", recipe(FLASH, 1_000_000, gib=21.54, batch=2048), 1_942_028, 0.06),
 ]
 

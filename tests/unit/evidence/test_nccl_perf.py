@@ -95,6 +95,11 @@ def test_a_reduction_over_sizes() -> None:
     assert (found["busbw"], found["avg_busbw"], found["wrong"]) == (17.48, 8.73, 2)
 
 
+def test_each_verdict_names_its_lines() -> None:
+    for item in judge(TABLE, source="run.txt"):
+        assert [line.split(": ")[0] for line in item["evidence"]] == ["run.txt:6", "run.txt:7", "run.txt:8"]
+
+
 def test_wrong_values_fail_whatever_the_speed() -> None:
     wrong, rate = judge(TABLE)
     assert (wrong["verdict"], wrong["cause"]) == ("fail", "wrong_results")
