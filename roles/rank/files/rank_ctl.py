@@ -95,13 +95,6 @@ def prepare() -> None:
         sys.exit(f"This rank does not start: {error}.")
 
 
-def end() -> None:
-    """Ask the rank to end. Only Docker kills it, when its time is over. Removes what a power cut left behind."""
-    rank_host.wake(CONTAINER)
-    subprocess.run(["docker", "stop", "--time", str(about()["stop_seconds"]), CONTAINER], capture_output=True)
-    subprocess.run(["docker", "rm", "--force", CONTAINER], capture_output=True)
-
-
 def act(word: str) -> dict[str, Any]:
     """Do one thing, and tell the state, or for keep and restore what changed."""
     if word == "keep":
@@ -120,7 +113,10 @@ def main(words: list[str]) -> int:
         print(f"rank_ctl: expected one of {', '.join(WORDS)}; found {' '.join(words) or 'nothing'}", file=sys.stderr)
         return 2
     if words[0] in ("prepare", "end"):
-        {"prepare": prepare, "end": end}[words[0]]()
+        if words[0] == "prepare":
+            prepare()
+        else:
+            rank_host.end(CONTAINER, about()["stop_seconds"])
         return 0
     try:
         print(json.dumps(act(words[0])))

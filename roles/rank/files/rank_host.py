@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,10 @@ NCCL_LOGS = Path("/var/log/tandem/nccl")
 KEPT_LOGS = 20
 # What has to be found out anew at each start, as docker --env-file reads it.
 START_ENV = Path("/run/tandem/start.env")
+
+
+# How long the first process of a rank may take to end the others.
+ALONE = 15
 
 
 class RefusedError(Exception):
@@ -159,10 +163,30 @@ def prepare(about: Mapping[str, Any]) -> None:
         )
 
 
-def wake(container: str) -> None:
-    """Let frozen processes of a container go on, so that they hear the TERM that follows."""
+def processes(container: str) -> list[tuple[int, str]]:
+    """Processes of a container with their state, such as T for one that is frozen."""
     listed = subprocess.run(["docker", "top", container, "-eo", "pid,stat"], capture_output=True, text=True).stdout
-    for pid, state in re.findall(r"^\s*(\d+)\s+(\S+)", listed, re.MULTILINE):
-        if state.startswith("T"):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGCONT)
+    return [(int(pid), state) for pid, state in re.findall(r"^\s*(\d+)\s+(\S+)", listed, re.MULTILINE)]
+
+
+def tell(pids: Iterable[int], what: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, what)
+
+
+def end(container: str, seconds: int) -> None:
+    """Ask a container to end: its first process, and where that waits for others that hang, all of them.
+
+    Docker kills what is left after ``seconds``. Frozen processes are woken, so that they hear it.
+    """
+    tell((pid for pid, state in processes(container) if state.startswith("T")), signal.SIGCONT)
+    with subprocess.Popen(
+        ["docker", "stop", "--time", str(seconds), container], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    ) as stopping:
+        try:
+            stopping.wait(ALONE)
+        except subprocess.TimeoutExpired:
+            tell((pid for pid, _ in processes(container)), signal.SIGTERM)
+    # What a power cut left behind.
+    subprocess.run(["docker", "rm", "--force", container], capture_output=True)

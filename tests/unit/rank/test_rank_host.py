@@ -6,6 +6,8 @@ import hashlib
 import importlib
 import json
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -115,3 +117,22 @@ def test_the_logs_of_the_last_starts_are_kept(tmp_path: Path) -> None:
     rank_host.forget_logs(tmp_path, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["start-3", "start-4"]
     rank_host.forget_logs(tmp_path / "none", 2)
+
+
+def test_all_processes_are_asked_where_the_first_one_waits_for_a_frozen_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    processes = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    processes[1].send_signal(signal.SIGSTOP)
+    docker = tmp_path / "docker"
+    pids = ",".join(str(process.pid) for process in processes)
+    # Stopping takes until the last process is gone.
+    docker.write_text(
+        "#!/bin/sh\n"
+        f"case $1 in top) ps -o pid,stat -p {pids} ;; stop) while ps -o stat= -p {pids} | grep -qv Z; do sleep 0.1; done ;; esac\n"
+    )
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(rank_host, "ALONE", 0.5)
+    rank_host.end("tandem-rank", 60)
+    assert [process.wait(10) for process in processes] == [-signal.SIGTERM] * 2
