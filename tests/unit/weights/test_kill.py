@@ -109,6 +109,7 @@ def test_a_copy_ends_in_spite_of_twenty_kills(root: Path, tmp_path: Path) -> Non
     head.blobs.mkdir(parents=True)
     for file in files:
         head.blob(file).write_bytes((root / REPO / file.path).read_bytes())
+        head.link(file)
     daemon = Daemon(tmp_path, "weights", tmp_path / "head", "--bwlimit=20000")
     params = {
         "repo": REPO,
