@@ -7,19 +7,21 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
 from common import DEVICE, MODEL, experts, routing, stack
-from tandem_overlay import dense
-from tandem_overlay.experts import Experts, _coop_scratch
+from tandem_overlay import dense, reference
+from tandem_overlay.experts import Experts, _coop_scratch, _fused_scratch
 from tandem_overlay.kernels import kernels
+from torch import Tensor
 
 TOKENS = (1, 2, 4, 8, 32, 256, 1024)
 HIDDEN, INNER, TOP_K, COUNT = MODEL["hidden"], MODEL["inner"], MODEL["top_k"], MODEL["count"]
 
 
-def microseconds(calls: list[Callable[[], object]], graph: bool = True, repeats: int = 9) -> float:
+def microseconds(calls: list[Callable[[], object]], graph: bool = True, repeats: int = 15) -> float:
     """Median over `repeats` of the time of one call, all calls in a row."""
     for call in calls[:3]:
         call()
@@ -41,21 +43,39 @@ def microseconds(calls: list[Callable[[], object]], graph: bool = True, repeats:
     return sorted(times)[repeats // 2]
 
 
-def inputs(tokens: int, calls: int, dtype: torch.dtype = torch.bfloat16) -> list[tuple[torch.Tensor, ...]]:
+def inputs(tokens: int, calls: int, dtype: torch.dtype = torch.bfloat16) -> list[tuple[Tensor, ...]]:
     return [(torch.randn(tokens, HIDDEN, device=DEVICE, dtype=dtype), *routing(tokens)) for _run in range(calls)]
 
 
-def coop_directly(layer: Experts, x: torch.Tensor, ids: torch.Tensor, weights: torch.Tensor) -> None:
+def coop_directly(layer: Experts, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+    """The call that exllamav3 itself would make for few tokens: fp16 in, fp32 out."""
     s = _coop_scratch(DEVICE, HIDDEN, INNER, layer.coop_tokens, TOP_K)
     kernels().exl3_moe_coop(
         x, ids, weights, -1, -1, HIDDEN, *layer.tables, None, None, None, 4, 4, 4, *layer._marks, 0, layer.limit, True,
         *s.rotated, *s.hidden, s.active, s.down, s.counters, s.out, None, None,
     )  # fmt: skip
+    return s.out[: len(x)]
 
 
-def bf16(
-    weights13: torch.Tensor, weights2: torch.Tensor, x: torch.Tensor, ids: torch.Tensor, w: torch.Tensor
-) -> torch.Tensor:
+def fused_directly(layer: Experts, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+    """The call that exllamav3 itself would make for more tokens, with the sorting that it needs; nothing for overflow."""
+    rows, flat = layer.settings.rows, ids.flatten()
+    by_expert, order = torch.sort(flat, stable=True)
+    counts = torch.searchsorted(by_expert, layer.bins).diff()
+    out = torch.zeros((len(x), HIDDEN), dtype=torch.float32, device=DEVICE)
+    kernels().exl3_moe(
+        x, out, counts, order // TOP_K, weights.flatten()[order], *_fused_scratch(DEVICE, HIDDEN, INNER, rows), 0, 4, 4, 4,
+        *layer.tables, *layer._marks, *layer._marks, *layer._marks, layer.limit, -1, None, None, 0, rows, 16,
+    )  # fmt: skip
+    return out
+
+
+def cast(direct: Callable[..., Tensor], layer: Experts, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+    """A direct call from an engine that computes in bf16."""
+    return direct(layer, x.half(), ids, weights.half()).bfloat16()
+
+
+def bf16(weights13: Tensor, weights2: Tensor, x: Tensor, ids: Tensor, w: Tensor) -> Tensor:
     """Grouped matrix products over tokens sorted by expert: what a bf16 checkpoint would cost."""
     flat, order = torch.sort(ids.flatten(), stable=True)
     ends = torch.searchsorted(flat, torch.arange(COUNT, device=DEVICE), right=True).int()
@@ -67,31 +87,34 @@ def bf16(
 
 
 def moe(name: str) -> list[dict[str, object]]:
+    """The layer, and exllamav3 called directly: with its own types, and with the casts that an engine in bf16 needs."""
     before = torch.cuda.memory_allocated()
     layer = experts(4, name)
     memory = torch.cuda.memory_allocated() - before
     rows = []
     for tokens in TOKENS:
-        calls = 24 if tokens <= 32 else 6
-        data = inputs(tokens, calls)
+        data = inputs(tokens, 24 if tokens <= 32 else 6)
         half = [(x.half(), ids, w.half()) for x, ids, w in data]
+        few, graph = tokens <= layer.coop_tokens, tokens <= layer.settings.rows
+        direct = coop_directly if few else fused_directly
+        kinds: dict[str, list[Callable[[], object]]] = {
+            "layer": [lambda d=d: layer(*d) for d in data],
+            "direct": [partial(direct, layer, *d) for d in half],
+            "direct_casts": [partial(cast, direct, layer, *d) for d in data],
+        }
+        if few:
+            kinds["fused"] = [lambda d=d: fused_directly(layer, *d) for d in half]
         row: dict[str, object] = {"codebook": name, "tokens": tokens}
-        row["layer"] = microseconds([lambda d=d: layer(*d) for d in data], graph=tokens <= layer.settings.rows)
-        if tokens <= layer.coop_tokens:
-            row["coop"] = microseconds([lambda d=d: coop_directly(layer, *d) for d in half])
-            casts = [lambda d=d: coop_directly(layer, d[0].half(), d[1], d[2].half()) for d in data]
-            row["coop_casts"] = microseconds(casts)
-        if tokens <= layer.settings.rows:
-            row["fused"] = microseconds([lambda d=d: layer._fused(*d) for d in half])
-        else:
-            row["fused_eager"] = microseconds([lambda d=d: layer._fused(*d) for d in half], graph=False)
+        for kind in [*kinds, "layer"]:
+            row["layer_again" if kind in row else kind] = microseconds(kinds[kind], graph)
         if tokens >= 32:
-            row["one_by_one"] = microseconds(
-                [lambda d=d: layer._one_by_one(*d) for d in half[:2]], graph=False, repeats=3
-            )
+            apart = [partial(reference.experts, *d, layer.count, layer._expert) for d in half[:2]]
+            row["one_by_one"] = microseconds(apart, graph=False, repeats=3)
+        row["overhead_percent"] = 100 * (row["layer"] / row["direct_casts"] - 1)
         rows.append(row)
-        print(row, flush=True)
+        print({key: round(v, 1) if isinstance(v, float) else v for key, v in row.items()}, flush=True)
     rows.append({"codebook": name, "memory_mib": memory / 2**20, "bf16_mib": COUNT * 3 * HIDDEN * INNER * 2 / 2**20})
+    print(rows[-1], flush=True)
     return rows
 
 
@@ -116,7 +139,7 @@ def linear() -> list[dict[str, object]]:
             row: dict[str, object] = {"shape": f"{n_in}x{n_out}", "rows": rows}
             for kind, limit in (("gemm", 10**9), ("reconstruct", 0)):
                 dense.GEMM_ROWS = limit
-                row[kind] = microseconds([lambda x=x, m=m: dense.exl3_linear(x, *m, "mcg") for m in packed.matrices])
+                row[kind] = microseconds([partial(dense.exl3_linear, x, *packed.matrix(m), "mcg") for m in range(12)])
             found.append(row)
             print(row, flush=True)
     return found

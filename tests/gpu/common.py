@@ -58,16 +58,12 @@ def routing(tokens: int, count: int = 288, top_k: int = 8) -> tuple[Tensor, Tens
 
 def expected(layer: Experts, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
     """fp32 with the dequantised weights, one expert after another."""
-    out = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
-    for expert in ids.unique().tolist():
-        if not 0 <= expert < layer.count:
-            continue
-        gate, up, down = (dequantise(*s.matrix(expert), layer.codebook) for s in (layer.gate, layer.up, layer.down))
-        token, slot = torch.where(ids == expert)
-        rows = x[token].float()
-        inner = reference.activate(rows @ gate, rows @ up, layer.limit)
-        out.index_add_(0, token, (inner @ down) * weights[token, slot, None].float())
-    return out
+
+    def expert(n: int, rows: Tensor) -> Tensor:
+        gate, up, down = (dequantise(*s.matrix(n), layer.codebook) for s in (layer.gate, layer.up, layer.down))
+        return reference.activate(rows.float() @ gate, rows.float() @ up, layer.limit) @ down
+
+    return reference.experts(x, ids, weights, layer.count, expert)
 
 
 def relative(found: Tensor, wanted: Tensor) -> float:

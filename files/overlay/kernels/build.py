@@ -48,15 +48,10 @@ def compilers(sources: Path, arch: str, bits: list[int]) -> dict[str, list[str]]
     # pip keeps cusparse.h and its kin here, not under CUDA_HOME
     folders += [path for path in site.glob("nvidia/cu*/include") if path.is_dir()]
     common = [f"-DTORCH_EXTENSION_NAME={NAME}", "-DTORCH_API_INCLUDE_EXTENSION_H"]
-    common += [f"-I{path}" for path in folders] + ["-std=c++20" if _minor() >= (2, 12) else "-std=c++17", "-c"]
+    common += [f"-I{path}" for path in folders] + ["-std=c++20" if torch.__version__ >= (2, 12) else "-std=c++17", "-c"]
     nvcc = [str(cuda / "bin" / "nvcc"), *cpp_extension.COMMON_NVCC_FLAGS, *cpp_extension._get_cuda_arch_flags()]
     nvcc += shlex.split(FLAGS)
     return {".cu": nvcc + common, ".cpp": ["g++", "-O3", "-fPIC", "-w", f'-DTANDEM_BITS="{built}"', *common]}
-
-
-def _minor() -> tuple[int, int]:
-    major, minor = torch.__version__.split(".")[:2]
-    return int(major), int(minor)
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:

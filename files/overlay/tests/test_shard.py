@@ -69,7 +69,11 @@ def test_experts_of_all_ranks_together(world: int) -> None:
     weights = torch.rand(6, top_k, generator=random)
 
     def run(ids: torch.Tensor, stacks: list[list[tuple[torch.Tensor, ...]]]) -> torch.Tensor:
-        return reference.experts(x, ids, weights, *stacks, "mcg", 10.0, torch.float64)
+        def expert(n: int, rows: torch.Tensor) -> torch.Tensor:
+            gate, up = (reference.linear(rows, stack[n], "mcg", torch.float64) for stack in stacks[:2])
+            return reference.linear(reference.activate(gate, up, 10.0), stacks[2][n], "mcg", torch.float64)
+
+        return reference.experts(x, ids, weights, len(stacks[0]), expert)
 
     whole = run(ids, [[tuple(matrix.values()) for matrix in stack] for stack in stacks])
     tensor = torch.zeros_like(whole)

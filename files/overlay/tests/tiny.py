@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tandem_overlay.codec import BLOCK, codebook, dequantise
 
 CONFIG: dict[str, Any] = {
@@ -141,7 +142,28 @@ def make(
     return folder / "exl3", folder / "bf16"
 
 
-if __name__ == "__main__":
-    import sys
+def damage(source: Path, target: Path, tensor: str, new: str = "", shape: int = 0) -> None:
+    """A copy of a checkpoint that lacks a tensor, or has it under a new name or cut to a length."""
+    tensors = load_file(source / "model.safetensors")
+    taken = tensors.pop(tensor)
+    if new:
+        tensors[new] = taken
+    if shape:
+        tensors[tensor] = taken[:shape].contiguous()
+    target.mkdir()
+    (target / "config.json").write_text((source / "config.json").read_text())
+    save_file(tensors, target / "model.safetensors", {"format": "pt"})
 
-    print(*make(Path(sys.argv[1]), everything="--everything" in sys.argv))
+
+def main(folder: Path) -> None:
+    """All checkpoints that the tests on engines need."""
+    exl3, _ = make(folder / "experts")
+    make(folder / "whole", everything=True, name="mul1", bits=5)
+    damage(exl3, folder / "missing", "model.layers.1.mlp.experts.2.up_proj.svh")
+    down = "model.layers.2.mlp.experts.3.down_proj"
+    damage(exl3, folder / "misnamed", f"{down}.trellis", f"{down}.trelis")
+    damage(exl3, folder / "misshapen", "model.layers.1.mlp.experts.0.gate_proj.suh", shape=128)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -386,6 +386,14 @@ def test_a_real_log_of_a_cpu_engine_with_the_overlay() -> None:
     assert engine(until_stopped)["phase"] == "warmup"
 
 
+def test_a_real_log_of_two_gpus_with_the_overlay() -> None:
+    """vLLM 0.22.0 on two H200, made by tests/gpu/engine.py: a wholly EXL3 checkpoint, tensor parallel, with graphs."""
+    found = engine((FIXTURES / "real_gpu_overlay_tp2.log").read_text())
+    assert (found["vllm_version"], found["verdict"], found["last_errors"]) == ("0.22.0", "inconclusive", [])
+    assert {line.split(":")[0] for line in found["exl3"]} == {"EXL3 experts", "EXL3 dense", "EXL3 shared experts"}
+    assert any("decode=exl3_moe_coop batch=exl3_moe" in line for line in found["exl3"])
+
+
 def test_real_logs_of_two_ranks() -> None:
     """The journals of a local pair: two starts of the head, the first stopped in order; four of the other rank."""
     head, other = (engine((FIXTURES / f"real_pair_rank{rank}.log").read_text()) for rank in (0, 1))

@@ -49,13 +49,14 @@ NONE = {"ib": 0, "socket": 0, "gdr": 0}
         ("killed", "fail", "no_rdma_device_in_container", {"warnings": ["ib_no_device", "peer_closed"], "warn_lines": 1}),
         ("abort", "fail", "no_rdma_device_in_container", {"communicators": {**ONE_PROCESS, "aborted": 1}, "init_complete": False}),
         ("watchdog", "fail", "no_rdma_device_in_container", {"warnings": ["ib_no_device", "watchdog_timeout"], "warn_lines": 0}),
+        ("vllm_tp2", "inconclusive", "no_cross_node_channel", {"network": ["Socket"], "net_channels": NONE, "nccl_version": "2.28.9"}),
         ("split", "inconclusive", "no_cross_node_channel", {"communicators": {**ONE_PROCESS, "started": 2, "completed": 2}}),
         ("timestamps", "fail", "no_rdma_device_in_container", {"net_channels": SOCKETS, "nccl_version": "2.28.9"}),
         ("subsys_all", "fail", "no_rdma_device_in_container", {"net_channels": SOCKETS, "rings_connected": True}),
     ],
 )  # fmt: skip
 def test_real_logs(name: str, verdict: str, cause: str, fields: dict[str, Any]) -> None:
-    """Two GPUs of one host without RDMA, NCCL 2.28.9, made by tests/gpu/nccl_logs.py: rank 0 alone, then both ranks."""
+    """Two GPUs of one host without RDMA, NCCL 2.28.9, made by tests/gpu/nccl_logs.py and engine.py: rank 0 alone, then both."""
     texts = [path.read_bytes() for path in sorted((FIXTURES / "real" / name).glob("*.log"))]
     summary = judge(texts[0])["summary"]
     assert {field: summary[field] for field in fields} == fields

@@ -68,14 +68,6 @@ def unpack(trellis: Tensor) -> Tensor:
     return (pair >> (32 - shift)) & 0xFFFF
 
 
-def pack(states: Tensor, bits: int) -> Tensor:
-    """Inverse of unpack for whole K: int64 [..., 256] -> int16 [..., 16 K], the low K bits of each state."""
-    places = torch.arange(bits - 1, -1, -1, device=states.device)
-    stream = ((states.unsqueeze(-1) >> places) & 1).flatten(-2).unflatten(-1, (-1, 32))
-    words = (stream << torch.arange(31, -1, -1, device=states.device)).sum(-1)
-    return (((words + (1 << 31)) & _MASK) - (1 << 31)).to(torch.int32).view(torch.int16)
-
-
 @cache
 def _tile_order() -> Tensor:
     """int64 [256]: which code stands at each place (row-major) of a tile; rows are input channels.

@@ -123,7 +123,7 @@ class Experts:
 
     def __call__(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
         if not (self.coop or self.fused):
-            return self._one_by_one(x, ids, weights).to(x.dtype)
+            return reference.experts(x, ids, weights, self.count, self._expert).to(x.dtype)
         tokens, capturing = len(x), torch.cuda.is_current_stream_capturing()
         half, ids, weights = x.half(), ids.long(), weights.half()
         if self.coop and tokens <= self.coop_tokens:
@@ -131,7 +131,7 @@ class Experts:
         if self.fused and (tokens <= self.settings.rows or not capturing):
             return self._fused(half, ids, weights).to(x.dtype)
         if not self.fused and not capturing and tokens > _COOP_PIECES * self.coop_tokens:
-            return self._one_by_one(half, ids, weights).to(x.dtype)
+            return reference.experts(half, ids, weights, self.count, self._expert).to(x.dtype)
         piece, run = (self.settings.rows, self._fused) if self.fused else (self.coop_tokens, self._coop)
         pieces = [t.split(piece) for t in (half, ids, weights)]
         return torch.cat([run(*part).to(x.dtype, copy=True) for part in zip(*pieces, strict=True)])
@@ -180,12 +180,3 @@ class Experts:
         multiply = reference.linear if self.settings.reference else dense.multiply
         gate, up = (multiply(x, stack.matrix(expert), self.codebook) for stack in (self.gate, self.up))
         return multiply(reference.activate(gate, up, self.limit), self.down.matrix(expert), self.codebook)
-
-    def _one_by_one(self, x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
-        out = torch.zeros(x.shape, dtype=torch.float32, device=x.device)
-        for expert in ids.unique().tolist():
-            if not 0 <= expert < self.count:
-                continue
-            token, slot = torch.where(ids == expert)
-            out.index_add_(0, token, self._expert(expert, x[token]) * weights[token, slot, None])
-        return out

@@ -74,10 +74,6 @@ class Packed:
     def matrix(self, index: int) -> tuple[Tensor, Tensor, Tensor]:
         return self.trellis[index], self.suh[index], self.svh[index]
 
-    @property
-    def matrices(self) -> list[tuple[Tensor, Tensor, Tensor]]:
-        return [self.matrix(index) for index in range(len(self.modules))]
-
 
 def require_all(layer: str, stacks: Sequence[Packed]) -> int:
     """Count of the layer's tensors; TensorError names those that never arrived."""

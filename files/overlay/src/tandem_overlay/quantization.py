@@ -90,7 +90,7 @@ class Exl3Config(QuantizationConfig):
     def get_quant_method(self, layer: nn.Module, prefix: str) -> Any:
         self._confirm_speculation()
         if isinstance(layer, RoutedExperts):
-            modules = expert_modules(_without(prefix, ".routed_experts"), layer.moe_config.num_experts)
+            modules = expert_modules(prefix.removesuffix(".routed_experts"), layer.moe_config.num_experts)
             return self._if_packed(modules, lambda codebook: Exl3ExpertsMethod(layer, modules, codebook, self.settings))
         if isinstance(layer, LinearBase | ParallelLMHead):
             parent, _dot, name = prefix.rpartition(".")
@@ -107,7 +107,7 @@ class Exl3Config(QuantizationConfig):
     def _confirm_speculation(self) -> None:
         """Once, when the first layer is made: everything is configured then, and nothing loaded."""
         if not self._confirmed and (draft := Draft.of(get_current_vllm_config())):
-            _log_once(draft.check())
+            logger.info_once("%s", draft.check(), scope="process")
         self._confirmed = True
 
     def _if_packed(self, modules: list[str], make: Any) -> Any:
@@ -136,11 +136,7 @@ def _keep_to_one_stream() -> None:
             "The shared experts are EXL3: expected VLLM_DISABLE_SHARED_EXPERTS_STREAM=1 in the environment of the server, "
             "as vLLM has read it already."
         )
-    _log_once("EXL3 shared experts: on the stream of the routed experts")
-
-
-def _without(text: str, end: str) -> str:
-    return text[: -len(end)] if text.endswith(end) else text
+    logger.info_once("EXL3 shared experts: on the stream of the routed experts", scope="process")
 
 
 def _placeholder(layer: nn.Module, name: str, leaf: str, loader: Any) -> torch.device:
@@ -217,7 +213,8 @@ class Exl3LinearMethod(LinearMethodBase):
         require_all(self.modules[0], self.parts)
         for part in self.parts:
             dense.warm_up(part.matrix(0), self.codebook, get_current_vllm_config().model_config.dtype)
-        _log_once(f"EXL3 dense: configured_tier=exl3_gemm effective_tier={dense.tier()} codebook={self.codebook}")
+        said = f"EXL3 dense: configured_tier=exl3_gemm effective_tier={dense.tier()} codebook={self.codebook}"
+        logger.info_once(said, scope="process")
 
     def apply(self, layer: nn.Module, x: Tensor, bias: Tensor | None = None) -> Tensor:
         outs = [dense.exl3_linear(x, *part.matrix(0), self.codebook) for part in self.parts]
@@ -294,14 +291,15 @@ class Exl3ExpertsMethod(FusedMoEMethodBase):
                 "and what is left cannot run in CUDA graphs. Install exllamav3_ext, or serve with --enforce-eager."
             )
         effective = "fused" if kernel else "reference"
-        _log_once(
+        logger.info_once(
             f"EXL3 experts: configured_tier={'fused' if gate.trellis.is_cuda else 'reference'} "
             f"effective_tier={effective} {self.experts.describe()} bits={gate.bits:g}/{up.bits:g}/{down.bits:g} "
             f"codebook={self.codebook} experts_local={self.experts.count} hidden={self.experts.hidden} "
-            f"intermediate_local={self.experts.inner} limit={limit:g} tensors_per_layer={count}"
+            f"intermediate_local={self.experts.inner} limit={limit:g} tensors_per_layer={count}",
+            scope="process",
         )
         for reason in self.experts.degraded:
-            _log_once(f"EXL3 experts degraded: {reason}", warning=True)
+            logger.warning_once("EXL3 experts degraded: %s", reason, scope="process")
 
     def get_fused_moe_quant_config(self, layer: nn.Module) -> None:
         return None
@@ -318,13 +316,3 @@ class Exl3ExpertsMethod(FusedMoEMethodBase):
         if layer.expert_map is not None:
             topk_ids = layer.expert_map[topk_ids]
         return self.experts(x, topk_ids, topk_weights)
-
-
-_said: set[str] = set()
-
-
-def _log_once(text: str, warning: bool = False) -> None:
-    """One line a process, not one a layer."""
-    if text not in _said:
-        _said.add(text)
-        (logger.warning if warning else logger.info)("%s", text)

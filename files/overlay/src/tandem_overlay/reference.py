@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -28,27 +28,13 @@ def activate(gate: Tensor, up: Tensor, limit: float) -> Tensor:
     return gate.clamp(max=limit) * up.clamp(-limit, limit) if limit else gate * up
 
 
-def experts(
-    x: Tensor,
-    ids: Tensor,
-    weights: Tensor,
-    gate: Sequence[Matrix],
-    up: Sequence[Matrix],
-    down: Sequence[Matrix],
-    codebook: str,
-    limit: float = 0.0,
-    dtype: torch.dtype = torch.float32,
-) -> Tensor:
-    """Sum of the routed experts, [tokens, hidden] in `dtype`. x [tokens, hidden]; ids and weights [tokens, top k].
+def experts(x: Tensor, ids: Tensor, weights: Tensor, count: int, expert: Callable[[int, Tensor], Tensor]) -> Tensor:
+    """Sum of the routed experts, [tokens, hidden] in at least fp32. x [tokens, hidden]; ids and weights [tokens, top k].
 
-    Ids outside 0..len(gate)-1 belong to other ranks and add nothing."""
-    out = torch.zeros(x.shape, dtype=dtype, device=x.device)
-    for expert in ids.unique().tolist():
-        if not 0 <= expert < len(gate):
-            continue
-        token, slot = torch.where(ids == expert)
-        rows = x[token]
-        hidden = activate(linear(rows, gate[expert], codebook, dtype), linear(rows, up[expert], codebook, dtype), limit)
-        part = linear(hidden, down[expert], codebook, dtype) * weights[token, slot].to(dtype)[:, None]
-        out.index_add_(0, token, part)
+    `expert(n, rows)` is expert n for some rows of x. Ids outside 0..count-1 belong to other ranks and add nothing."""
+    out = torch.zeros(x.shape, dtype=torch.promote_types(x.dtype, torch.float32), device=x.device)
+    for n in ids.unique().tolist():
+        if 0 <= n < count:
+            token, slot = torch.where(ids == n)
+            out.index_add_(0, token, expert(n, x[token]) * weights[token, slot, None])
     return out

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import inspect
 import json
-import multiprocessing
 import platform
+import subprocess
 import sys
 from collections.abc import Callable
 from importlib import metadata
+from importlib.util import find_spec
 
 import torch
 from torch import Tensor
@@ -42,13 +44,6 @@ def _gpu() -> torch.device:
     return torch.device("cuda")
 
 
-def _vllm() -> None:
-    try:
-        import vllm  # noqa: F401
-    except ImportError as error:
-        raise AbsentError(f"vLLM cannot be imported: {error}") from error
-
-
 def versions() -> str:
     """What is installed; changes nothing else."""
     found = {"tandem-overlay": __version__, "python": platform.python_version(), "machine": platform.machine()}
@@ -63,34 +58,33 @@ def versions() -> str:
     return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
-def _registered(answer: multiprocessing.SimpleQueue[str]) -> None:
-    try:
-        from vllm.model_executor.layers.quantization import get_quantization_config
-        from vllm.plugins import load_general_plugins
+def _registered() -> None:
+    """What the new process of `plugin` does."""
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.model_executor.layers.quantization import get_quantization_config
+    from vllm.plugins import load_general_plugins
+    from vllm.v1.engine.core import EngineCore
+    from vllm.v1.worker.worker_base import WorkerWrapperBase
 
-        load_general_plugins()
-        load_general_plugins()
-        answer.put(get_quantization_config("exl3").__module__)
-    except BaseException as error:
-        answer.put(f"{type(error).__name__}: {error}")
+    load_general_plugins()
+    load_general_plugins()
+    found = get_quantization_config("exl3").__module__
+    if found != "tandem_overlay.quantization":
+        raise WrongError(f"exl3 is registered by {found}, expected tandem_overlay.quantization")
+    for start in (EngineArgs.__post_init__, EngineCore.__init__, WorkerWrapperBase.init_worker):
+        if "load_general_plugins()" not in inspect.getsource(start):
+            raise WrongError(f"{start.__qualname__} of this vLLM loads no plugins")
 
 
 def plugin() -> str:
-    """vLLM finds the entry point and registers exl3 in a new process, as server, engine core and workers are."""
-    _vllm()
-    context = multiprocessing.get_context("spawn")
-    answer = context.SimpleQueue()
-    process = context.Process(target=_registered, args=(answer,))
-    process.start()
-    process.join(180)
-    if process.is_alive():
-        process.kill()
-        raise WrongError("loading the plugins took more than 180 s")
-    if answer.empty():
-        raise WrongError(f"the process that loaded the plugins ended with status {process.exitcode}")
-    if (found := answer.get()) != "tandem_overlay.quantization":
-        raise WrongError(f"exl3 is registered by {found}, expected tandem_overlay.quantization")
-    return "registered in a new process, twice without harm"
+    """vLLM finds the entry point in a new process, and looks for it in the API server, the engine core and the workers."""
+    if not find_spec("vllm"):
+        raise AbsentError("vLLM is not installed")
+    command = [sys.executable, "-c", "from tandem_overlay.selftest import _registered; _registered()"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
+    if done.returncode:
+        raise WrongError((done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1])
+    return "registered in a new process, twice without harm; API server, engine core and workers load it"
 
 
 def tiers() -> str:
@@ -133,16 +127,21 @@ def _stack(count: int, n_in: int, n_out: int, bits: float, name: str, device: to
 
 
 def _experts(device: torch.device, name: str = "mcg") -> tuple[Experts, Callable[[Tensor, Tensor, Tensor], Tensor]]:
+    """A layer, and the same with the weights in the basis of the model."""
     stacks = [_stack(8, *shape, 4, name, device) for shape in ((512, 256), (512, 256), (256, 512))]
 
+    def expert(n: int, rows: Tensor) -> Tensor:
+        gate, up, down = (codec.dequantise(*stack.matrix(n), name) for stack in stacks)
+        return reference.activate(rows.float() @ gate, rows.float() @ up, 10.0) @ down
+
     def expected(x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
-        return reference.experts(x, ids, weights.half(), *(stack.matrices for stack in stacks), name, 10.0)
+        return reference.experts(x, ids, weights.half(), 8, expert)
 
     return Experts(*stacks, top_k=2, limit=10.0), expected
 
 
 def _input(tokens: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    ids = torch.stack([torch.randperm(8)[:2] for _ in range(tokens)])
+    ids = torch.stack([torch.randperm(8)[:2] for _row in range(tokens)])
     return torch.randn(tokens, 512).half().to(device), ids.to(device), torch.rand(tokens, 2).to(device) + 0.1
 
 
@@ -188,7 +187,7 @@ def graph() -> str:
 def sparse_mla() -> str:
     """The padded query and cache rows give what the native geometry gives."""
     latent, query = torch.randn(256, 512), torch.randn(4, 8, 512)
-    indices = torch.stack([torch.randperm(256)[:64] for _ in range(4)])
+    indices = torch.stack([torch.randperm(256)[:64] for _row in range(4)])
     indices[1, 20:], indices[2] = -1, -1
     rows = nope.write_rows(latent)
     native, padded = nope.attend(query, rows, indices), nope.attend(nope.pad_query(query), rows, indices)
@@ -212,11 +211,10 @@ def run(skip: list[str]) -> list[dict[str, str]]:
                 verdict, detail = "pass", check()
             except AbsentError as error:
                 verdict, detail = "not run", str(error)
+            except WrongError as error:
+                verdict, detail = "fail", str(error)
             except Exception as error:
-                verdict, detail = (
-                    "fail",
-                    str(error) if isinstance(error, WrongError) else f"{type(error).__name__}: {error}",
-                )
+                verdict, detail = "fail", f"{type(error).__name__}: {error}"
         results.append({"name": check.__name__, "verdict": verdict, "detail": detail})
     return results
 
