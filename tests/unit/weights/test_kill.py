@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import multiprocessing
 import random
@@ -57,7 +58,12 @@ def blobs(cache: Path) -> dict[str, int]:
 
 
 def size(cache: Path) -> int:
-    return sum(path.stat().st_size for path in cache.glob("*/blobs/*"))
+    total = 0
+    for path in cache.glob("*/blobs/*"):
+        # A part may take its name just now.
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
 
 
 def kill_often(work: Callable[[], object], cache: Path) -> None:
