@@ -20,6 +20,11 @@ FABRIC = {
         "/sys/class/infiniband is empty",
         "Load the driver (modprobe mlx5_ib), and look for the NIC with lspci; without RDMA set the recipe's transport to socket.",
     ),
+    "port_without_interface": Cause(
+        "A RoCE port is up, and its interface is not to be seen here, so that it has neither addresses nor GIDs.",
+        "a container with /dev/infiniband and a network of its own",
+        "Run the container of {hca} in the host's network (--network host), or look from the host.",
+    ),
     "port_down": Cause(
         "A port that should be in use has no link.",
         "state DOWN, ethtool: Link detected: no (No cable)",

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from ansible_collections.tandem.serving.plugins.module_utils._check import Check, check
@@ -52,12 +52,12 @@ def where(port: Port) -> str:
 
 
 def halves(devices: Sequence[Device], netdevs: Sequence[Netdev]) -> dict[str, Half]:
-    """RoCE ports that have an interface, by device name."""
+    """RoCE ports that have an interface, by device name; further ports of a device with their number behind it."""
     known = {netdev["name"]: netdev for netdev in netdevs}
     return {
-        device["name"]: Half(device, port, known[port["netdev"]])
+        device["name"] if number == 0 else f"{device['name']}:{port['port']}": Half(device, port, known[port["netdev"]])
         for device in devices
-        for port in device["ports"]
+        for number, port in enumerate(device["ports"])
         if port["link_layer"] == "Ethernet" and port["netdev"] in known
     }
 
@@ -67,7 +67,7 @@ def judge(devices: Sequence[Device], netdevs: Sequence[Netdev]) -> list[Check]:
     if not devices:
         return [fault("rdma devices", "no_rdma_device", "an RDMA device", "none", verdict="inconclusive")]
     found = halves(devices, netdevs)
-    checks: list[Check] = []
+    checks: list[Check] = list(_unseen(devices, found.values()))
     for half in found.values():
         twin = found.get(half.port["twin"])
         checks += _link(half, twin)
@@ -79,6 +79,23 @@ def judge(devices: Sequence[Device], netdevs: Sequence[Netdev]) -> list[Check]:
         if twin and half.order < twin.order:
             checks += _twins(half, twin)
     return checks + list(_firmware(devices))
+
+
+def _unseen(devices: Sequence[Device], seen: Collection[Half]) -> Iterator[Check]:
+    """Ports that are up and of which nothing else can be said."""
+    ports = [half.port for half in seen]
+    for device in devices:
+        for port in device["ports"]:
+            if port["link_layer"] == "Ethernet" and port["state"] == "ACTIVE" and port not in ports:
+                yield fault(
+                    f"interface of {port['hca']}",
+                    "port_without_interface",
+                    "an interface",
+                    port["netdev"] or "none",
+                    verdict="warn",
+                    evidence=[f"ports/{port['port']}/state: {port['state']}, {len(port['gids'])} GIDs"],
+                    hca=port["hca"],
+                )
 
 
 def _link(half: Half, twin: Half | None) -> Iterator[Check]:

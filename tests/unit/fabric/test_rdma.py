@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,40 @@ def test_fault(tmp_path: Path, name: str) -> None:
     checks = judged(tmp_path, spec)
     assert odd(checks) == expected
     assert all(item["remedy"] and "{" not in item["remedy"] for item in checks if item["verdict"] != "pass")
+
+
+def test_a_container_with_a_network_of_its_own(tmp_path: Path) -> None:
+    """It sees the devices, and neither interfaces nor GIDs."""
+    spec = tree.load("spark_one_cable")
+    for device in spec["devices"].values():
+        device["gids"] = []
+    root = tree.write(tmp_path, spec)
+    shutil.rmtree(root / "sys/class/net")
+    found = _rdma.read(root, {})
+    assert odd(_rdma_verdict.judge(found["devices"], found["netdevs"])) == {("port_without_interface", "warn")}
+
+
+def test_a_device_of_two_ports(tmp_path: Path) -> None:
+    spec = tree.load("generic")
+    root = tree.write(tmp_path, spec)
+    shutil.copytree(root / "sys/class/infiniband/rxe0/ports/1", root / "sys/class/infiniband/rxe0/ports/2")
+    found = _rdma.read(root, {})
+    assert list(_rdma_verdict.halves(found["devices"], found["netdevs"])) == ["rxe0", "rxe0:2"]
+
+
+def test_infiniband_and_odd_files(tmp_path: Path) -> None:
+    root = tree.write(tmp_path, tree.load("spark_one_cable"))
+    port_folder = root / "sys/class/infiniband/rocep1s0f0/ports/1"
+    (port_folder / "link_layer").write_text("InfiniBand\n")
+    (port_folder / "state").write_bytes(b"\xff\x00")
+    (port_folder / "counters/symbol_error").write_text("none\n")
+    (root / "sys/class/infiniband/rocep1s0f1/device").unlink()
+    found = _rdma.read(root, {})
+    json.dumps(_rdma_verdict.judge(found["devices"], found["netdevs"]))
+    assert (port(found, "rocep1s0f0")["link_layer"], port(found, "rocep1s0f1")["netdev"]) == (
+        "InfiniBand",
+        "enp1s0f1np1",
+    )
 
 
 def test_link_text_is_in_the_check(tmp_path: Path) -> None:
