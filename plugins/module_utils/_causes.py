@@ -8,7 +8,7 @@ One table: the modules take their remedies from it, and docs/checks.md is made o
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from ansible_collections.tandem.serving.plugins.module_utils._check import Check, Verdict, check
@@ -686,8 +686,9 @@ def fault(
     *,
     verdict: Verdict = "fail",
     evidence: Iterable[str] = (),
+    table: Mapping[str, Cause] = CAUSES,
     **words: Any,
 ) -> Check:
-    """A check that did not pass, with the remedy of its cause."""
-    cure = CAUSES[cause].remedy.format(**words)
+    """A check that did not pass, with the remedy of its cause. ``words`` fill the remedy in."""
+    cure = table[cause].remedy.format(**words)
     return check(name, verdict, expected, found, cause=cause, evidence=evidence, remedy=cure)

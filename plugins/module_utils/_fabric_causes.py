@@ -8,11 +8,10 @@ The words in braces are filled in with the interface, cable, host or address tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from functools import partial
 
+from ansible_collections.tandem.serving.plugins.module_utils import _causes
 from ansible_collections.tandem.serving.plugins.module_utils._causes import Cause
-from ansible_collections.tandem.serving.plugins.module_utils._check import Check, Verdict, check
 
 FABRIC = {
     "no_rdma_device": Cause(
@@ -274,17 +273,5 @@ FABRIC = {
     ),
 }
 
-
-def fault(
-    name: str,
-    cause: str,
-    expected: Any,
-    found: Any,
-    *,
-    verdict: Verdict = "fail",
-    evidence: Iterable[str] = (),
-    **words: Any,
-) -> Check:
-    """A check that did not pass, with the remedy of its cause."""
-    remedy = FABRIC[cause].remedy.format(**words)
-    return check(name, verdict, expected, found, cause=cause, evidence=evidence, remedy=remedy)
+# A check that did not pass, with the remedy of its cause.
+fault = partial(_causes.fault, table=FABRIC)
