@@ -54,6 +54,15 @@ def shown(run: Any, task: str) -> str:
     return "\n".join(str(result["msg"]) for result in run.results(task) if result.get("msg"))
 
 
+def changed_tasks(run: Any) -> set[str]:
+    ended = ("runner_on_ok", "runner_item_on_ok")
+    return {
+        event["event_data"]["task"]
+        for event in run.events
+        if event["event"] in ended and event["event_data"]["res"].get("changed")
+    }
+
+
 def test_an_upgrade_restarts_once_and_only_for_a_change(play: Play, command: Command) -> None:
     assert play("site.yml").status == "successful"
     before = [state(command, host)["invocation"] for host in HOSTS]
@@ -63,6 +72,17 @@ def test_an_upgrade_restarts_once_and_only_for_a_change(play: Play, command: Com
     assert run.status == "successful", run.failure
     assert [argument(command, host) for host in HOSTS] == ["--max-num-seqs 3"] * 2
     assert serves()
+    # What has to change for other arguments, and nothing beside.
+    assert changed_tasks(run) == {
+        "Write the unit",
+        "Write what the rank asks of its host, and what its files are",
+        "Stop the supervisor, so that it does not start them again",
+        "Stop the head",
+        "Stop the workers",
+        "Start the ranks, the head last",
+        "Keep the configuration that serves",
+        "Let the supervisor keep the ranks together",
+    }
 
 
 def test_one_command_returns_to_the_configuration_before(play: Play, command: Command) -> None:

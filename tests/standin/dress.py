@@ -1,6 +1,6 @@
 """Let the two nodes of the rig look like DGX Sparks or DGX Stations, as far as the roles look.
 
-The fabric's interfaces are VLANs on the nodes' own, with the names, MAC addresses and subnets of saved machines. Over /sys/class lies a
+The fabric's interfaces are on the nodes' own, with the names, MAC addresses and subnets of saved machines. Over /sys/class lies a
 folder with what the kernel of such a machine shows. nvidia-smi and NVIDIA's hook for Docker are scripts.
 """
 
@@ -55,10 +55,10 @@ def dress(kind: str, command: Command, ship: Callable[[str, Path, Path], None]) 
         tree.write(SYS, spec)
         ship(host, SYS, SYS)
         words = []
-        for vlan, name in enumerate(rails(spec), 101):
+        for name in rails(spec):
             netdev = spec["netdevs"][name]
             words += [
-                f"ip link add link eth1 name {name} address {netdev['mac']} mtu 9000 type vlan id {vlan}",
+                f"ip link add link eth1 name {name} address {netdev['mac']} mtu 9000 type macvlan mode bridge",
                 f"ip addr add {netdev['addresses'][0]} dev {name}",
                 f"ip link set {name} up",
             ]

@@ -61,8 +61,8 @@ class Rig:
         if Rig.worn != kind:
             assert self.play("playbooks/stop.yml").status == "successful"
             self.undress()
-            dress.dress(kind, self.command, self.ship)
             Rig.worn = kind
+            dress.dress(kind, self.command, self.ship)
 
     def undress(self) -> None:
         if Rig.worn:
