@@ -65,7 +65,7 @@ def test_configure(lab: Lab) -> None:
 
     management = {host: lab.ssh(host, "ip -o addr show eth0") for host in lab.names}
 
-    done = lab.ansible("--diff", fabric_configure=True, fabric_bandwidth_seconds=2)
+    done = lab.ansible("--diff", fabric_configure=True, fabric_bandwidth_seconds=1)
     assert done.returncode == 0, done.stdout
     assert changed(done.stdout) == {"a": 1, "b": 1}
     assert added(done.stdout) == added(planned.stdout)
@@ -139,16 +139,18 @@ def test_second_link_local_address_moves_the_index(lab: Lab) -> None:
 
 
 def test_roll_back_when_the_peer_does_not_answer(lab: Lab) -> None:
+    """Files of systemd-networkd, which come before those of netplan and go again."""
     before = {host: addresses(lab, host) for host in lab.names}
     lab.ssh("b", "iptables -I INPUT -p icmp -d 10.44.0.0/16 -j DROP")
-    result = lab.ansible(fabric_configure=True, fabric_subnets=["10.44.0.0/24", "10.44.1.0/24"])
+    subnets = ["10.44.0.0/24", "10.44.1.0/24"]
+    result = lab.ansible(fabric_configure=True, fabric_backend="networkd", fabric_subnets=subnets)
     assert result.returncode == 2
     assert "The old configuration is back" in said(result), result.stdout
     for host in lab.names:
         limit = 'for n in $(seq 20); do [ -z "$(ip -4 -o addr | grep 10.44)" ] && break; sleep 1; done'
         lab.ssh(host, limit)
         assert addresses(lab, host) == before[host]
-        assert "192.168.100" in lab.ssh(host, "cat /etc/netplan/60-tandem-fabric.yaml")
+        assert lab.ssh(host, "ls /etc/systemd/network").split() == ["00-management.network"]
         assert lab.ssh(host, "cat /sys/class/net/enp1s0f0np0/mtu").strip() == "9000"
 
 
@@ -192,20 +194,3 @@ def test_netplan_takes_the_file_of_a_ring(lab: Lab, tmp_path: Path, renderer: st
     assert [line for line in wanted[renderer] if line not in made] == [], made
     # EUI-64, in the words of each.
     assert re.search(r"IPv6LinkLocalAddressGenerationMode=eui64|addr-gen-mode=(0|eui64)", made), made
-
-
-def test_networkmanager(lab: Lab) -> None:
-    """From bare interfaces again, by keyfiles."""
-    for host in lab.names:
-        bare = "; ".join(f"ip addr flush dev {netdev}; ip link set {netdev} mtu 1500" for netdev, _device in HALVES)
-        lab.ssh(host, f"rm /etc/netplan/60-tandem-fabric.yaml; netplan apply; {bare}; systemctl start NetworkManager")
-    options: dict[str, Any] = {"fabric_configure": True, "fabric_backend": "networkmanager", "fabric_bandwidth": False}
-    done = lab.ansible(**options)
-    assert done.returncode == 0, done.stdout
-    assert addresses(lab, "b").splitlines() == ["enp1s0f0np0 192.168.100.2/24", "enP2p1s0f0np0 192.168.101.2/24"]
-    assert lab.ssh("b", "nmcli -g GENERAL.CONNECTION,GENERAL.MTU device show enP2p1s0f0np0").split() == [
-        "tandem-enP2p1s0f0np0",
-        "9000",
-    ]
-    again = lab.ansible(**options)
-    assert changed(again.stdout) == {"a": 0, "b": 0}, again.stdout
