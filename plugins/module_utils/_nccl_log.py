@@ -64,6 +64,14 @@ _EVENT = re.compile(rb"Got (?:non-fatal )?async (?:error )?event ?: (.*?)(?:\(\d
 _GID_CHANGE = b"18"
 _LOOPBACK = re.compile(rb"connect(?:ing)? to (?:address )?(?:127\.|::1<|\[::1\])", re.IGNORECASE)
 
+# PyTorch's watchdog.
+_WATCHDOG = (
+    b"collective operation timeout",
+    b"Timeout at NCCL work",
+    b"due to collective timeout",
+    b"NCCL operations have failed or timed out",
+)
+
 _ERRNO_OF = {strerror(number).encode(): number for number in errno.errorcode}
 
 
@@ -260,9 +268,7 @@ class _Reader:
         """Any line but one of level INFO."""
         if (at := line.find(b" NCCL WARN ")) >= 0:
             self.on_warning(line, at)
-        elif (
-            line.find(b"collective operation timeout") >= 0 or line.find(b"Timeout at NCCL work") >= 0
-        ):  # PyTorch's watchdog
+        elif any(line.find(mark) >= 0 for mark in _WATCHDOG):
             self.mark(self.nobody, "watchdog_timeout", line, "collective_timeout")
         elif line.find(b"Unable to find address for") >= 0:  # Gloo
             self.mark(self.nobody, "no_socket_address", line, "socket_ifname_has_no_address")

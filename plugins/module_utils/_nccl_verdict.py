@@ -314,8 +314,11 @@ class _Reading:
                 )
 
     def _nothing_proven(self, explained: bool) -> Iterator[_Finding]:
-        channels = any(self.channels[id(process)] for process in self.current)
+        channels = [mark for process in self.current for _channel, mark in self.channels[id(process)]]
         if channels:
+            if not any(process.started or process.completed for process in self.current) and not explained:
+                said = "channels, and no line of a communicator"
+                yield _Finding("debug_level_too_low", "inconclusive", said, channels[:2])
             return
         local = [mark for process in self.current for mark in process.channel_lines.values()]
         alone = [p.evidence["completed"] for p in self.current if p.nranks == 1 and "completed" in p.evidence]
@@ -357,6 +360,8 @@ class _Reading:
             return False
         if (self.place[earlier.source], earlier.last) > (self.place[later.source], later.first):
             return False
+        if None not in (earlier.rank, later.rank) and earlier.rank != later.rank and _met(earlier, later):
+            return False  # Containers on several hosts can give the same name and pid.
         if later.key == earlier.key:
             # One pid twice is the next start, or one process with two libraries, PyTorch's and the engine's.
             return later.version in (None, earlier.version)
@@ -390,6 +395,12 @@ class _Reading:
 
     def _at(self, mark: Mark) -> tuple[int, int]:
         return self.place[mark.source], mark.line
+
+
+def _met(one: Process, other: Process) -> bool:
+    """Whether two processes were in one communicator."""
+    ids = [process.finished | set(process.open.values()) for process in (one, other)]
+    return bool(ids[0] & ids[1] - {""})
 
 
 def _transport(channels: Iterable[Channel]) -> str | None:

@@ -214,6 +214,8 @@ def test_the_watchdog_of_pytorch() -> None:
         "WorkNCCL(SeqNum=42, OpType=ALLREDUCE, NumelIn=4096, Timeout(ms)=600000) ran for 600010 milliseconds before timing out."
     )
     assert decision(log(after=after)) == ("fail", "collective_timeout")
+    ended = "[rank0]:[F1102 ProcessGroupNCCL.cpp:1250] [PG 0 Rank 0] Terminating the process after attempting to dump debug info, due to collective timeout or exception."
+    assert decision(log(after=ended)) == ("fail", "collective_timeout")
 
 
 def test_gloo_has_no_address() -> None:
@@ -429,6 +431,23 @@ def test_a_pair_of_which_one_hangs() -> None:
     )
     other = judge(log(), rank1(log(complete=False)))["files"][0]
     assert (other["verdict"], other["cause"]) == ("pass", "ok_this_rank_but_pair_missing_peer")
+
+
+def test_a_pair_whose_containers_have_one_name_and_pid() -> None:
+    def alike(text: str) -> str:
+        return text.replace("spark-b:400", "spark-a:300")
+
+    assert decision(log(), alike(rank1(log()))) == ("pass", "ok_gdr_not_expected_on_gb10")
+    assert decision(log(complete=False), alike(rank1(log()))) == ("fail", "init_not_complete")
+    assert decision(log(), alike(rank1(log(network="Socket", hcas="")))) == ("fail", "one_communicator_on_sockets")
+
+
+def test_channels_without_communicators_prove_too_little() -> None:
+    """NCCL_DEBUG_SUBSYS=NET; a log whose begin was rotated away still has their end."""
+    net = "\n".join(line for line in log().split("\n") if "Init " not in line)
+    assert decision(net) == ("inconclusive", "debug_level_too_low")
+    end = log()[log().index("Channel") - len(INFO) :]
+    assert decision(end)[0] == "pass"
 
 
 def test_a_pair_of_different_libraries() -> None:
