@@ -30,7 +30,7 @@ class ActionModule(ActionBase):
         """See the module's documentation."""
         del tmp
         super().run(task_vars=task_vars or {})
-        _, arguments = self.validate_argument_spec(
+        _validation, arguments = self.validate_argument_spec(
             {
                 "lines": {"type": "int", "default": 200},
                 "since": {"type": "str", "default": ""},

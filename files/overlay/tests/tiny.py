@@ -157,7 +157,7 @@ def damage(source: Path, target: Path, tensor: str, new: str = "", shape: int = 
 
 def main(folder: Path) -> None:
     """All checkpoints that the tests on engines need."""
-    exl3, _ = make(folder / "experts")
+    exl3 = make(folder / "experts")[0]
     make(folder / "whole", everything=True, name="mul1", bits=5)
     damage(exl3, folder / "missing", "model.layers.1.mlp.experts.2.up_proj.svh")
     down = "model.layers.2.mlp.experts.3.down_proj"

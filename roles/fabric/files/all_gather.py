@@ -26,12 +26,12 @@ def wait() -> None:
 
 def seconds(into: torch.Tensor, own: torch.Tensor) -> float:
     """Of one all_gather."""
-    for _ in range(WARM_UP):
+    for _run in range(WARM_UP):
         dist.all_gather_into_tensor(into, own)
     wait()
     dist.barrier()
     begin = time.perf_counter()
-    for _ in range(TIMES):
+    for _run in range(TIMES):
         dist.all_gather_into_tensor(into, own)
     wait()
     return (time.perf_counter() - begin) / TIMES

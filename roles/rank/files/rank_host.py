@@ -165,7 +165,8 @@ def prepare(about: Mapping[str, Any]) -> None:
 
 def processes(container: str) -> list[tuple[int, str]]:
     """Processes of a container with their state, such as T for one that is frozen."""
-    listed = subprocess.run(["docker", "top", container, "-eo", "pid,stat"], capture_output=True, text=True).stdout
+    asked = ["docker", "top", container, "-eo", "pid,stat"]
+    listed = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
     return [(int(pid), state) for pid, state in re.findall(r"^\s*(\d+)\s+(\S+)", listed, re.MULTILINE)]
 
 
@@ -187,6 +188,6 @@ def end(container: str, seconds: int) -> None:
         try:
             stopping.wait(ALONE)
         except subprocess.TimeoutExpired:
-            tell((pid for pid, _ in processes(container)), signal.SIGTERM)
+            tell((pid for pid, _state in processes(container)), signal.SIGTERM)
     # What a power cut left behind.
-    subprocess.run(["docker", "rm", "--force", container], capture_output=True)
+    subprocess.run(["docker", "rm", "--force", container], capture_output=True, check=False)
