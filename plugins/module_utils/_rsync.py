@@ -38,13 +38,15 @@ class PassingError(RsyncError):
 class Share:
     """A folder on another host, or on this one. Transfers take turns over its addresses, one for each rail.
 
-    ``params`` are those of `ARGUMENTS`. Raises RsyncError where no address is given.
+    ``params`` are those of `ARGUMENTS`, ``held`` is what `alone` yields: an rsync that a killed module leaves behind goes on to the end of
+    its file, and who comes next has to wait for that. Raises RsyncError where no address is given.
     """
 
-    def __init__(self, params: Mapping[str, Any]) -> None:
+    def __init__(self, params: Mapping[str, Any], held: int) -> None:
         if not params["sources"]:
             raise RsyncError("there is no address to fetch files from; name it in sources")
         self._params = params
+        self._held = held
         self._turns = itertools.cycle(params["sources"])
         self._lock = threading.Lock()
 
@@ -74,11 +76,16 @@ class Share:
 
     def _run(self, words: list[str]) -> tuple[int, str]:
         """Exit status and errors of rsync."""
-        # From threads, unlike AnsibleModule.run_command, which changes os.environ. A module that is killed takes its rsync along:
-        # left alone it would go on writing beside that of the next run.
-        command = ["setpriv", "--pdeathsig", "KILL", "rsync", *words]
-        environment = {**os.environ, "RSYNC_PASSWORD": self._params["password"] or "", "LC_ALL": "C"}
+        # From threads, unlike AnsibleModule.run_command, which changes os.environ.
         done = subprocess.run(  # pylint: disable=ansible-bad-function
-            command, capture_output=True, text=True, errors="replace", check=False, env=environment
+            ["rsync", *words],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            check=False,
+            env={**os.environ, "RSYNC_PASSWORD": self._params["password"] or "", "LC_ALL": "C"},
+            pass_fds=[self._held],
         )
         return done.returncode, done.stderr

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import hashlib
 import json
 import os
@@ -128,17 +127,6 @@ class Snapshot:
         self._tree = self.folder / "trees" / f"{revision}.json"
         self._verified = self.folder / "tandem-verified.json"
         self._verified_lock = threading.Lock()
-
-    @contextlib.contextmanager
-    def alone(self) -> Iterator[None]:
-        """Wait until nobody else brings files into this repository: two writers would spoil a partial file."""
-        self.blobs.mkdir(parents=True, exist_ok=True)
-        folder = os.open(self.blobs, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(folder, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(folder)
 
     def read_tree(self) -> list[File] | None:
         """All files of the repository, from the listing in the cache, or None."""

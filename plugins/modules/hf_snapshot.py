@@ -164,6 +164,7 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 
+from ansible_collections.tandem.serving.plugins.module_utils._alone import alone
 from ansible_collections.tandem.serving.plugins.module_utils._hub import HUB_IMPORT_ERROR, Hub, HubError, Place
 from ansible_collections.tandem.serving.plugins.module_utils._manifest import File, manifest_hash, select, to_dicts
 from ansible_collections.tandem.serving.plugins.module_utils._progress import ARGUMENTS, Progress
@@ -193,7 +194,7 @@ class Task:
 
     def run(self) -> dict[str, Any]:
         """Do it, and tell the result of the module."""
-        with contextlib.nullcontext() if self.check_mode else self.snapshot.alone():
+        with contextlib.nullcontext() if self.check_mode else alone(self.snapshot.blobs):
             return self._run()
 
     def _run(self) -> dict[str, Any]:

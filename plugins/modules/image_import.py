@@ -36,7 +36,7 @@ options:
     type: str
     required: true
   path:
-    description: Folder to fetch into. It must exist.
+    description: Folder to fetch into.
     type: path
     required: true
   files:
@@ -80,6 +80,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tandem.serving.plugins.module_utils import _docker_api, _image_layout, _rsync
+from ansible_collections.tandem.serving.plugins.module_utils._alone import alone
 from ansible_collections.tandem.serving.plugins.module_utils._image_output import watch
 from ansible_collections.tandem.serving.plugins.module_utils._image_store import Layer
 from ansible_collections.tandem.serving.plugins.module_utils._progress import ARGUMENTS, Progress
@@ -136,11 +137,12 @@ def main() -> None:
     docker = module.get_bin_path("docker", required=True)
     module.get_bin_path("rsync", required=True)
     progress = Progress(params["progress_file"], "ship", total, len(params["layers"]))
-    already = on_disk(Path(params["path"]), params["layers"])
+    root = Path(params["path"])
+    already = on_disk(root, params["layers"])
     try:
-        share = _rsync.Share(params)
-        names = fetched(params, share, progress)
-        watch(_docker_api.load(lambda body: _image_layout.stream(Path(params["path"]), names, body)), progress)
+        with alone(root) as held:
+            names = fetched(params, _rsync.Share(params, held), progress)
+            watch(_docker_api.load(lambda body: _image_layout.stream(root, names, body)), progress)
         module.run_command([docker, "image", "tag", _image_layout.LOADING, params["name"]], check_rc=True)
     except (_docker_api.DockerError, _image_layout.LoadError, _rsync.RsyncError, OSError) as error:
         module.fail_json(msg=f"{params['name']} cannot be loaded: {error}")

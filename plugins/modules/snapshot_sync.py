@@ -110,6 +110,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.tandem.serving.plugins.module_utils import _rsync
+from ansible_collections.tandem.serving.plugins.module_utils._alone import alone
 from ansible_collections.tandem.serving.plugins.module_utils._manifest import (
     File,
     ManifestError,
@@ -129,9 +130,9 @@ from ansible_collections.tandem.serving.plugins.module_utils._snapshot import (
 )
 
 
-def fetcher(params: dict[str, Any], snapshot: Snapshot) -> Fetch:
+def fetcher(params: dict[str, Any], snapshot: Snapshot, held: int) -> Fetch:
     """A function that lets rsync append the rest of a blob to its partial file. Raises RsyncError."""
-    share = _rsync.Share(params)
+    share = _rsync.Share(params, held)
     verified = {item["oid"] for item in params["manifest"] if item.get("verified")}
 
     def fetch(file: File, target: Path) -> bool:
@@ -152,7 +153,7 @@ def sync(params: dict[str, Any], progress: Progress, check_mode: bool) -> dict[s
     """Do it, and tell the result of the module. Raises SnapshotError or RsyncError."""
     snapshot = Snapshot(Path(params["cache_dir"]), params["repo"], params["revision"])
     files = from_dicts(params["manifest"])
-    with contextlib.nullcontext() if check_mode else snapshot.alone():
+    with contextlib.nullcontext(-1) if check_mode else alone(snapshot.blobs) as held:
         todo = [file for file in files if not snapshot.has(file) and not snapshot.has_blob(file)]
         wrong = []
         if params["verify"]:
@@ -165,7 +166,7 @@ def sync(params: dict[str, Any], progress: Progress, check_mode: bool) -> dict[s
         began = time.monotonic()
         if not check_mode:
             if todo:
-                snapshot.fetch(todo, fetcher(params, snapshot), params["streams"], progress)
+                snapshot.fetch(todo, fetcher(params, snapshot, held), params["streams"], progress)
             for file in links:
                 snapshot.link(file)
             if not known:

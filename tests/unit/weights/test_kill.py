@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import json
 import multiprocessing
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -66,17 +68,23 @@ def size(cache: Path) -> int:
     return total
 
 
+def in_a_session(work: Callable[[], object]) -> None:
+    os.setsid()
+    work()
+
+
 def kill_often(work: Callable[[], object], cache: Path) -> None:
     """Kill the work soon after it began to write, again and again; then let it end."""
     chance = random.Random(1)
     for _kill in range(KILLS):
         known, before = blobs(cache), size(cache)
-        process = multiprocessing.get_context("fork").Process(target=work)
+        process = multiprocessing.get_context("fork").Process(target=in_a_session, args=(work,))
         process.start()
         while process.is_alive() and size(cache) == before:
             time.sleep(0.002)
         time.sleep(chance.random() * 0.05)
-        process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid or 0, signal.SIGKILL)
         process.join()
         assert known.items() <= blobs(cache).items(), "what was complete stays as it was"
     work()
@@ -109,19 +117,24 @@ def test_a_download_ends_in_spite_of_twenty_kills(hub: str, root: Path, tmp_path
     assert any(line["range"] for line in lines), "files went on where they stopped"
 
 
-def test_a_copy_ends_in_spite_of_twenty_kills(root: Path, tmp_path: Path) -> None:
-    revision, files = Repo(root / REPO).revision, listing(root)
-    head = Snapshot(tmp_path / "head", REPO, revision)
-    head.blobs.mkdir(parents=True)
-    for file in files:
-        head.blob(file).write_bytes((root / REPO / file.path).read_bytes())
-        head.link(file)
+@pytest.fixture
+def head(root: Path, tmp_path: Path) -> Iterator[Daemon]:
+    cache = Snapshot(tmp_path / "head", REPO, Repo(root / REPO).revision)
+    cache.blobs.mkdir(parents=True)
+    for file in listing(root):
+        cache.blob(file).write_bytes((root / REPO / file.path).read_bytes())
+        cache.link(file)
     daemon = Daemon(tmp_path, "weights", tmp_path / "head", "--bwlimit=20000")
+    yield daemon
+    daemon.stop()
+
+
+def copy(root: Path, tmp_path: Path, daemon: Daemon) -> Callable[[], object]:
     params = {
         "repo": REPO,
-        "revision": revision,
+        "revision": Repo(root / REPO).revision,
         "cache_dir": str(tmp_path / "worker"),
-        "manifest": to_dicts(files),
+        "manifest": to_dicts(listing(root)),
         "sources": ["127.0.0.1"],
         "port": daemon.port,
         "share": daemon.share,
@@ -129,9 +142,23 @@ def test_a_copy_ends_in_spite_of_twenty_kills(root: Path, tmp_path: Path) -> Non
         "streams": 2,
         "verify": False,
     }
-    try:
-        kill_often(partial(snapshot_sync.sync, params, Progress(None, "look"), False), tmp_path / "worker")
-    finally:
-        daemon.stop()
-    assert same(root, tmp_path / "worker", revision)
-    assert sum(daemon.sent().values()) < 1.5 * sum(file.size for file in files)
+    return partial(snapshot_sync.sync, params, Progress(None, "look"), False)
+
+
+def test_a_copy_ends_in_spite_of_twenty_kills(root: Path, tmp_path: Path, head: Daemon) -> None:
+    kill_often(copy(root, tmp_path, head), tmp_path / "worker")
+    assert same(root, tmp_path / "worker", Repo(root / REPO).revision)
+    assert sum(head.sent().values()) < 1.5 * sum(file.size for file in listing(root))
+
+
+def test_what_a_killed_copy_leaves_running_is_waited_for(root: Path, tmp_path: Path, head: Daemon) -> None:
+    work = copy(root, tmp_path, head)
+    process = multiprocessing.get_context("fork").Process(target=work)
+    process.start()
+    while size(tmp_path / "worker") < MIB:
+        time.sleep(0.002)
+    process.kill()
+    process.join()
+    work()
+    assert same(root, tmp_path / "worker", Repo(root / REPO).revision)
+    assert sum(head.sent().values()) < 1.01 * sum(file.size for file in listing(root)), "no byte came twice"
