@@ -520,11 +520,6 @@ ENGINE = {
 
 HOST = {
     "ok": _OK,
-    "clock_not_synchronized": Cause(
-        "The clock follows no time server.",
-        "NTPSynchronized=no",
-        "Start systemd-timesyncd or chrony, so that the logs of the hosts can be compared.",
-    ),
     "cpu_without_avx2": Cause(
         "The processor lacks AVX2, which the CPU engine needs.", "no avx2 flag in /proc/cpuinfo", "Use another machine."
     ),
@@ -542,6 +537,16 @@ HOST = {
         "logind deletes the semaphores of a user whose last session ends, and with them the engine's.",
         "RemoveIPC is not set to no",
         "Set RemoveIPC=no in logind.conf, or enable linger for the user.",
+    ),
+    "kho_cma_pool": Cause(
+        "The kernel keeps a pool of contiguous memory that it does not count, and registering memory for RDMA fails.",
+        "/proc/meminfo: CmaFree above CmaTotal, as with kernel 7.0; ibv_reg_mr: Cannot allocate memory",
+        "Boot with kho=off on the kernel's command line.",
+    ),
+    "gpu_requires_reset": Cause(
+        "The GPU does no work before it is reset.",
+        "nvidia-smi shows ERR!, or [GPU requires reset]",
+        "Restart the host; if it comes again, read the Xid lines of the kernel's log.",
     ),
     "gpu_not_found": Cause(
         "The host has no GPU of the kind that the recipe is for.",

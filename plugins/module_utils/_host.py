@@ -31,12 +31,13 @@ class Listener(TypedDict):
 
 
 class Gpu(TypedDict):
-    """One GPU as nvidia-smi names it. ``memory`` in bytes, 0 where it shares the host's."""
+    """One GPU as nvidia-smi names it. ``memory`` in bytes, 0 where it shares the host's. ``stuck`` says that it asks for a reset."""
 
     name: str
     uuid: str
     driver: str
     memory: int
+    stuck: bool
 
 
 class Disk(TypedDict):
@@ -81,7 +82,9 @@ def parse_gpus(text: str) -> list[Gpu]:
         if len(cells) != 4:
             continue
         mib = re.match(r"(\d+) MiB", cells[3])
-        gpus.append(Gpu(name=cells[0], uuid=cells[1], driver=cells[2], memory=int(mib[1]) << 20 if mib else 0))
+        stuck = any("ERR!" in cell or "requires reset" in cell for cell in cells)
+        size = int(mib[1]) << 20 if mib else 0
+        gpus.append(Gpu(name=cells[0], uuid=cells[1], driver=cells[2], memory=size, stuck=stuck))
     return gpus
 
 
@@ -141,6 +144,10 @@ def judge(host: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[Check]:
     if host["page_size"] != 4096:
         lines = [f"getconf PAGESIZE: {host['page_size']}"]
         checks.append(fault("page size", "page_size_64k", 4096, host["page_size"], verdict="warn", evidence=lines))
+    memory = host["memory"]
+    if memory["cma_free"] > memory["cma_total"]:
+        lines = [f"/proc/meminfo: CmaTotal {memory['cma_total'] >> 10} kB, CmaFree {memory['cma_free'] >> 10} kB"]
+        checks.append(fault("kernel memory", "kho_cma_pool", "CmaFree within CmaTotal", "more", evidence=lines))
     if host["swappiness"] == 0:
         lines = ["/proc/sys/vm/swappiness: 0"]
         checks.append(fault("swappiness", "swappiness_zero", "vm.swappiness of 1 to 100", 0, evidence=lines))
@@ -158,6 +165,16 @@ def _judge_gpu(gpus: list[Gpu], recipe: Mapping[str, Any]) -> list[Check]:
     if not fitting:
         found = ", ".join(gpu["name"] for gpu in gpus) or "no GPU that nvidia-smi lists"
         return [fault("gpu", "gpu_not_found", f"a GPU named {wanted}", found, evidence=evidence)]
+    if fitting[0]["stuck"]:
+        return [
+            fault(
+                "gpu",
+                "gpu_requires_reset",
+                f"a GPU named {wanted} that works",
+                "it asks for a reset",
+                evidence=evidence,
+            )
+        ]
     checks = [check("gpu", "pass", f"a GPU named {wanted}", fitting[0]["name"], evidence=evidence)]
     if fitting[0]["driver"].startswith("590."):
         wanted = "a driver of another series than 590"

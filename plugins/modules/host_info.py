@@ -38,7 +38,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 memory:
-  description: Bytes of C(total), C(available) and C(free) memory.
+  description: Bytes of C(total), C(available) and C(free) memory, and C(cma_total) and C(cma_free), of contiguous memory.
   returned: always
   type: dict
 disks:
@@ -69,7 +69,8 @@ cpu_flags:
   type: list
   elements: str
 gpus:
-  description: GPUs that nvidia-smi lists, each with C(name), C(uuid), C(driver) and C(memory) in bytes.
+  description:
+    - GPUs that nvidia-smi lists, each with C(name), C(uuid), C(driver), C(memory) in bytes, and C(stuck), whether it asks for a reset.
   returned: always
   type: list
   elements: dict
@@ -148,6 +149,8 @@ def main() -> None:
             "total": memory["MemTotal"],
             "available": memory.get("MemAvailable", memory["MemFree"]),
             "free": memory["MemFree"],
+            "cma_total": memory.get("CmaTotal", 0),
+            "cma_free": memory.get("CmaFree", 0),
         },
         "disks": [disk(path) for path in module.params["paths"]],
         "listeners": listeners,

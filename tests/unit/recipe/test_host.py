@@ -14,11 +14,18 @@ LISTEN 0      128             [::]:22            [::]:*
 garbage
 """
 HOST: dict[str, Any] = {
+    "memory": {
+        "total": 128 << 30,
+        "available": 120 << 30,
+        "free": 100 << 30,
+        "cma_total": 64 << 20,
+        "cma_free": 60 << 20,
+    },
     "page_size": 4096,
     "swappiness": 60,
     "remove_ipc": False,
     "cpu_flags": ["avx2"],
-    "gpus": [_host.Gpu(name="NVIDIA GB10", uuid="GPU-1", driver="580.173.02", memory=0)],
+    "gpus": [_host.Gpu(name="NVIDIA GB10", uuid="GPU-1", driver="580.173.02", memory=0, stuck=False)],
 }
 
 
@@ -57,10 +64,17 @@ def test_gpus_of_unified_memory_have_no_size_of_their_own() -> None:
     [
         ({"page_size": 65536}, "gb10", "page_size_64k"),
         ({"swappiness": 0}, "gb10", "swappiness_zero"),
+        ({"memory": {"cma_total": 0, "cma_free": 940604 << 10}}, "gb10", "kho_cma_pool"),
+        (
+            {"gpus": _host.parse_gpus("NVIDIA GB10, [GPU requires reset], 580.173.02, [N/A]")},
+            "gb10",
+            "gpu_requires_reset",
+        ),
+        ({"gpus": _host.parse_gpus("NVIDIA GB10, GPU-1, ERR!, [N/A]")}, "gb10", "gpu_requires_reset"),
         ({"remove_ipc": True}, "gb10", "logind_removes_ipc"),
         ({"gpus": []}, "gb10", "gpu_not_found"),
         ({}, "gb300", "gpu_not_found"),
-        ({"gpus": [_host.Gpu(name="NVIDIA GB10", uuid="", driver="590.44", memory=0)]}, "gb10", "driver_590"),
+        ({"gpus": [_host.Gpu(name="NVIDIA GB10", uuid="", driver="590.44", memory=0, stuck=False)]}, "gb10", "driver_590"),
         ({"cpu_flags": ["sse2"]}, "generic", "cpu_without_avx2"),
     ],
 )
