@@ -51,6 +51,17 @@ FORMS = [
     ("INFO 06-13 20:03:57 [cpu_worker.py:235] Auto set (1.48/18.0) GiB for KV cache on node 0, with 5.4 GiB requested memory\n",
      {"kv_gib": 1.48}),
     (WORKER.format(0, -0.3), {"kv_gib": -0.3}),
+    # V0.6, and the first V1, which wrote GB
+    ("INFO 12-01 10:00:12 worker.py:232] Memory profiling results: total_gpu_memory=79.11GiB initial_memory_usage=15.38GiB "
+     "peak_torch_memory=16.20GiB non_torch_memory=0.37GiB kv_cache_size=54.63GiB gpu_memory_utilization=0.90\n"
+     "INFO 12-01 10:00:12 gpu_executor.py:113] # GPU blocks: 27970, # CPU blocks: 2048\n",
+     {"kv_gib": 54.63, "total_gib": 79.11, "utilization": 0.9, "gpu_blocks": 27970}),
+    ("ERROR 04-05 01:12:55 [core.py:390] ValueError: To serve at least one request with the models's max seq len (32768), (8.00 GB KV "
+     "cache is needed, which is larger than the available KV cache memory (5.03 GB). Try increasing `gpu_memory_utilization`\n",
+     {"needed_gib": 8.0, "available_gib": 5.03, "max_model_len": 32768, "cause": "kv_pool_smaller_than_max_model_len"}),
+    ("(Worker_DP0_PP1_TP1 pid=3) INFO 09-09 20:24:26 [gpu_worker.py:1] Available KV cache memory: 6.5 GiB\n"
+     "(Worker_DP0_PP0_TP0 pid=4) INFO 09-09 20:24:26 [gpu_worker.py:1] Available KV cache memory: 7.5 GiB\n",
+     {"kv_gib": 6.5, "kv_gib_per_rank": {"Worker_DP0_PP1_TP1": 6.5, "Worker_DP0_PP0_TP0": 7.5}}),
     ("(Worker_TP0 pid=3) INFO 09-09 20:24:26 [gpu_worker.py:1] Free memory on device (cuda:0) (110.34/121.69 GiB) on startup. Desired GPU "
      "memory utilization is (0.87, 105.87 GiB). Actual usage is 86.93 GiB for consumed memory.\n",
      {"free_gib": 110.34, "total_gib": 121.69, "utilization": 0.87, "requested_gib": 105.87, "fitting_utilization": None,
