@@ -59,6 +59,7 @@ _NCCL = b" NCCL INFO "
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|#033\[[0-9;]*m")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]+")
 _PROCESS = re.compile(r"\((?P<name>[A-Za-z][\w.-]*)(?: rank=\d+)? pid=(?P<pid>\d{1,18})(?:, ip=(?P<ip>[^)\s]+))?\) ?")
+_PROCESSES = re.compile(r"(?:\([A-Za-z][\w.-]*(?: rank=\d+)? pid=\d+[^)]*\) ?)+")
 # Nothing but that.
 _BARE = re.compile(rb"\s*(?:\([\w.-]+(?: rank=\d+)? pid=\d+[^)]*\)\s*)*")
 # Names that one start gives to one process only.
@@ -269,11 +270,12 @@ def read_texts(text: str | Sequence[str]) -> list[Log]:
 
 
 class _Who(NamedTuple):
-    """The process that signed a line. ``single``: one start gives the name to one process only."""
+    """The process that signed a line. ``single``: one start gives the name to one process only. ``worker`` tells the ranks apart."""
 
     name: str
     pid: str
     single: bool
+    worker: str
 
 
 class _Meaning(NamedTuple):
@@ -417,7 +419,7 @@ class _Reader:
         if meaning.tells:
             self.on_facts(meaning, line)
         if meaning.pool:
-            start.unread.append((who.name, self.name, self.number, line[:_LONGEST_LINE]))
+            start.unread.append((who.worker, self.name, self.number, line[:_LONGEST_LINE]))
             if len(start.unread) >= _MOST_NAMES:
                 start.pool  # noqa: B018
         if meaning.stall:
@@ -437,16 +439,20 @@ class _Reader:
             self.errors.append((self.number, line[:_LONGEST_LINE]))
 
     def who(self, line: bytes) -> _Who:
-        """Who signed a line, as "(Worker_TP0 pid=95)"."""
+        """Who signed a line, as "(Worker_TP0 pid=95)", or "(EngineCore pid=90) (RayWorkerWrapper pid=411, ip=10.0.0.2)"."""
         at = line.find(b" pid=")
         if at < 0:
             return _NOBODY
-        part = line[line.rfind(b"(", 0, at) : line.find(b")", at) + 1]
+        end = line.find(b")", at) + 1
+        while line.startswith(b" (", end):
+            after = line.find(b")", end) + 1
+            if line.find(b" pid=", end, after) < 0:
+                break
+            end = after
+        part = line[line.rfind(b"(", 0, at) : end]
         who = self.signers.get(part)
         if who is None:
-            found = _PROCESS.search(_text(part))
-            name, pid, address = (found["name"], found["pid"], found["ip"]) if found else ("", "", None)
-            who = _Who(f"{name}@{address}" if address else name, pid, bool(pid and not address and _SINGLE.match(name)))
+            who = _who(_text(part))
             if len(self.signers) >= _MOST_NAMES:
                 self.signers.clear()
             self.signers[part] = who
@@ -460,7 +466,7 @@ class _Reader:
         failed = bool(start.faults or start.failing)
         anew = (
             # A process that there is only one of has another pid, which was not here before.
-            (who.single and start.pids.get(who.name, who.pid) != who.pid and who[:2] not in self.known)
+            (who.single and start.pids.get(who.name, who.pid) != who.pid and (who.name, who.pid) not in self.known)
             or (meaning.api and (over or failed or _PLACE[start.phase] >= _PLACE["rendezvous"]))
             or (meaning.init and (who.name in start.inits or over))
             # Containers give the same pid to every start.
@@ -545,11 +551,23 @@ class _Reader:
             fault.evidence.append(_where(self.name, self.number, line))
 
 
-_NOBODY = _Who("", "", False)
+_NOBODY = _Who("", "", False, "")
 
 
 def _unknown(reader: _Reader, line: bytes) -> None:
     """Stands for a shape that was not met so far."""
+
+
+def _who(signed: str) -> _Who:
+    names = [(found["name"], found["pid"], found["ip"]) for found in _PROCESS.finditer(signed)]
+    if not names:
+        return _NOBODY
+    (name, pid, address), (worker, number, place) = names[0], names[-1]
+    single = bool(not address and _SINGLE.match(name))
+    if not _SINGLE.match(worker):
+        # Ray gives all workers one name.
+        worker = f"{worker} {number}@{place}" if place else f"{worker} {number}"
+    return _Who(f"{name}@{address}" if address else name, pid, single, worker)
 
 
 def _text(line: bytes) -> str:
@@ -564,8 +582,8 @@ def _text(line: bytes) -> str:
 
 def _parts(text: str) -> tuple[str, str]:
     """Level and message of a line. Without a level it is empty."""
-    process = _PROCESS.search(text)
-    message = text[process.end() :] if process else text
+    signed = _PROCESSES.search(text)
+    message = text[signed.end() :] if signed else text
     header = _HEADER.search(message)
     return (header["level"], message[header.end() :]) if header else ("", message)
 

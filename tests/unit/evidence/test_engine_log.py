@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from ansible_collections.tandem.serving.plugins.module_utils import _engine_rules, _log_source
 from ansible_collections.tandem.serving.plugins.module_utils._causes import CAUSES
 from ansible_collections.tandem.serving.plugins.module_utils._engine_log import read
-from ansible_collections.tandem.serving.plugins.module_utils._engine_verdict import judge
+from ansible_collections.tandem.serving.plugins.module_utils._engine_verdict import judge, judge_pool
 
 FIXTURES = Path(__file__).parent.parent / "fixtures/vllm"
 API = "(APIServer pid=1) INFO 11-02 10:00:00 [api_server.py:1] vLLM API server version 0.33.0\n"
@@ -360,6 +361,48 @@ def test_prefixes_and_colours_do_not_matter() -> None:
         + "ERROR 11-02 10:00:00 [w.py:1] torch.OutOfMemoryError: CUDA out of memory. [repeated 3x across cluster]\r\n"
     )
     assert engine("Nov 02 10:00:00 spark tandem-rank[9]: " + log)["cause"] == "gpu_out_of_memory"
+
+
+PREFIXES = {
+    "docker": "2026-11-02T10:14:01.123456789Z ",
+    "kubernetes": "2026-11-02T10:14:01.123Z stderr F ",
+    "compose": "rank0-1  | ",
+    "short": "Nov 02 10:14:01 spark-a docker[811]: ",
+    "short-iso": "2026-11-02T10:14:01+0000 spark-a tandem-rank[811]: ",
+    "short-monotonic": "[ 1234.567890] spark-a tandem-rank[811]: ",
+    "torchrun": "[rank0]: ",
+    "ray": "(RayWorkerWrapper pid=411, ip=192.168.100.11) ",
+    "colour": "\x1b[36m",
+}
+REAL = sorted(path.name for path in FIXTURES.glob("*.log"))
+
+
+def reading(text: str) -> list[dict[str, Any]]:
+    logs = [read(_log_source.from_text("log", text))]
+    return [judge(logs).summary, judge_pool(logs).summary]
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_what_stands_around_the_lines_changes_nothing(name: str) -> None:
+    # What systemd says of a unit never has these prefixes.
+    lines = [line for line in (FIXTURES / name).read_text().split("\n") if "tandem-rank.service" not in line]
+    expected = reading("\n".join(lines))
+    for prefix in PREFIXES.values():
+        found = reading("\n".join(prefix + line for line in lines))
+        for summary in (*expected, *found):
+            # Ray hides the workers' names.
+            summary.pop("kv_gib_per_rank", None)
+        assert found == expected
+    assert reading("\r\n".join(lines)) == reading("\n".join(lines))
+    assert reading("\n".join(json.dumps({"MESSAGE": line, "_PID": "1"}) for line in lines)) == reading("\n".join(lines))
+    coloured = "\n".join(line.replace("(", "\x1b[0;36m(", 1).replace(") ", ")\x1b[0;0m ", 1) for line in lines)
+    assert reading(coloured.replace("\x1b", "#033")) == reading(coloured) == reading("\n".join(lines))
+
+
+def test_workers_of_ray_have_one_name_and_are_several() -> None:
+    line = "(EngineCore_DP0 pid=330) (RayWorkerWrapper pid={}) INFO 11-02 10:24:26 [w.py:1] Available KV cache memory: {} GiB\n"
+    log = line.format("411", 6.41) + line.format("209, ip=192.168.100.11", 5.0) + line.format("412", 7.0)
+    assert reading(log)[1]["kv_gib"] == 5.0
 
 
 def test_nothing_proves_nothing() -> None:
