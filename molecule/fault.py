@@ -1,6 +1,6 @@
 """Do harm to work that brings files into a folder, at random points of it. Runs as root on the host of the work.
 
-fault.py kill STATE FOLDER TOTAL TIMES   kill the process that STATE names, TIMES times, before TOTAL bytes are in FOLDER
+fault.py kill STATE FOLDER TOTAL TIMES   kill the work that STATE names, TIMES times, before TOTAL bytes are in FOLDER
 fault.py fill FOLDER BYTES               use up the disk of FOLDER once it has grown by BYTES
 fault.py hang_up FOLDER BYTES SECONDS    end all SSH sessions once FOLDER has grown by BYTES, and let none in for SECONDS
 fault.py damage SNAPSHOT                 flip a bit of its first shard, cut its second short, remove its third
@@ -81,7 +81,8 @@ def kill(state: Path, folder: Path, total: int, times: int) -> None:
         enough = before + random.uniform(0, 2 * max(0, total - before) / (times - len(killed) + 2))
         wait_for(partial(advanced, state, pid, folder, enough), f"byte {enough:.0f}")
         with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+            # All of it, as a power cut would.
+            os.killpg(os.getpgid(pid), signal.SIGKILL)
             killed.append(pid)
             at.append(size(folder))
         now = complete(folder)

@@ -124,22 +124,21 @@ class LongTask(ActionBase):
                 shown = now
             if meter.stalled(now) > self._stall:
                 self._end(look)
-                raise AnsibleActionFail(
-                    f"{self._task.action} on {self._host} did not advance for {self._stall:.0f} s and was ended. "
-                    f"Its last state: {seen or 'none'}. Run it again to go on where it stopped; "
-                    "tandem_progress_stall sets how long it may rest."
+                return self._failed(
+                    f"did not advance for {self._stall:.0f} s and was ended. Its last state: {seen or 'none'}. "
+                    "Run it again to go on where it stopped; tandem_progress_stall sets how long it may rest."
                 )
             time.sleep(pause)
             pause = min(1.0, pause * 1.5)
-        note = look.note
-        if not look.ended:
-            raise AnsibleActionFail(
-                f"{self._task.action} on {self._host} was killed before it ended. Its last state: {seen or 'none'}. "
+        ended = self._job(look.note, "status", variables)
+        self._job(look.note, "cleanup", variables)
+        self._shell(f"rm -f {shlex.quote(self._note)} {shlex.quote(self._state)}")
+        # Of a module that said nothing at all, the wrapper tells that it cannot read its result.
+        if not look.ended or ended.get("data") == "":
+            return self._failed(
+                f"was killed before it ended. Its last state: {seen or 'none'}. "
                 "Look for the OOM killer in the kernel's log, then run it again: it goes on where it stopped."
             )
-        ended = self._job(note, "status", variables)
-        self._job(note, "cleanup", variables)
-        self._shell(f"rm -f {shlex.quote(self._note)} {shlex.quote(self._state)}")
         return {
             key: value
             for key, value in ended.items()
@@ -168,6 +167,10 @@ class LongTask(ActionBase):
                 self._say(f"out of reach ({error}); the work goes on there, trying again")
                 self._connection.reset()
                 time.sleep(self._interval)
+
+    def _failed(self, reason: str) -> dict[str, Any]:
+        """Not an exception, which would pass by ``until`` and ``failed_when``."""
+        return {"failed": True, "msg": f"{self._task.action} on {self._host} {reason}"}
 
     def _end(self, look: _Seen) -> None:
         if look.state.get("pid"):
