@@ -360,6 +360,12 @@ RULES = (
         serving=True,
     ),
     Rule(
+        "gpu_xid",
+        "The GPU is no longer on its bus.",
+        ("fallen off the bus", "GPU is lost"),
+        serving=True,
+    ),
+    Rule(
         "gpu_out_of_memory",
         "The GPU's memory ran out.",
         (

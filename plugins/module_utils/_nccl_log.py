@@ -62,6 +62,8 @@ _COMPLETION = re.compile(rb"Got completion from peer \S+ with (?:status=|error )
 # 2.18 to 2.22, 2.23 to 2.27, from 2.28 on. What is not among the names of 2.23 to 2.27 is a number.
 _EVENT = re.compile(rb"Got (?:non-fatal )?async (?:error )?event ?: (.*?)(?:\(\d+\))?\s*$|unknown event type \((\d+)\)")
 _GID_CHANGE = b"18"
+# Until 2.27 NCCL names these like the harmless events; libibverbs' words for a queue, or the device, that is lost.
+_FATAL_EVENT = re.compile(rb"catastrophic error|work queue error|CQ error|fatal", re.IGNORECASE)
 _LOOPBACK = re.compile(rb"connect(?:ing)? to (?:address )?(?:127\.|::1<|\[::1\])", re.IGNORECASE)
 
 # PyTorch's watchdog.
@@ -552,6 +554,8 @@ class _Reader:
                 return _Kind("gid_table_changed", "gid_table_changed")
             if event == b"port error":
                 return _Kind("port_error", "link_flap")
+            if _FATAL_EVENT.search(event):
+                return _Kind("ib_async_fatal", "rdma_device_failed")
             return _Kind("port_active" if event == b"port active" else None)
         return self.verbs_call(process, message) or _Kind("unrecognized", "unrecognized_warning")
 

@@ -107,6 +107,7 @@ ENDS = [
     ("systemd[1]: tandem-rank.service: A process of this unit has been killed by the OOM killer.", "out_of_memory_killed", ""),
     ("NVRM: nvCheckOkFailedNoLog: Check failed: Out of memory [NV_ERR_NO_MEMORY] (0x51)", "gpu_driver_no_memory", "NV_ERR_NO_MEMORY"),
     ("NVRM: Xid (PCI:000f:01:00): 31, pid=4711, name=VLLM::Worker_TP, Ch 00000008", "gpu_xid", "Xid 31"),
+    ("NVRM: GPU 000f:01:00.0: GPU has fallen off the bus.", "gpu_xid", "bus"),
     ("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "gpu_out_of_memory", "memory"),
     ("ValueError: buffer_size (1268776960 B) exceeds device memory budget (693237760 B)", "gpu_out_of_memory", ""),
     ("OSError: [Errno 12] Cannot allocate memory", "host_out_of_memory", "host"),

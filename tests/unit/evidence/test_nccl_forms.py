@@ -148,6 +148,11 @@ COMPLETION = "Got completion from peer 10.0.0.2<44206> with "
         # 2.23 to 2.27 know no name for the event 18
         ("NET/IB : rocep1s0f0:1 Got async error event: port error", "port_error", "warn", "link_flap"),
         ("NET/IB : rocep1s0f0:1 unknown event type (18)", "gid_table_changed", "warn", "gid_table_changed"),
+        ("NET/IB : Got async event : local catastrophic error", "ib_async_fatal", "fail", "rdma_device_failed"),
+        ("NET/IB : rocep1s0f0:1 Got async event : local work queue catastrophic error", "ib_async_fatal", "fail", "rdma_device_failed"),
+        ("NET/IB : rocep1s0f0:1 Got async event : CQ error", "ib_async_fatal", "fail", "rdma_device_failed"),
+        ("NET/IB : rocep1s0f0:1 Got async error event: local access violation work queue error",
+         "ib_async_fatal", "fail", "rdma_device_failed"),
         ("NET/IB : rocep1s0f0:1 async fatal event on QP (0x7f10): local QP operation error", "ib_async_fatal", "fail", "rdma_device_failed"),
         ("NET/IB : rocep1s0f0:1 async fatal event: local catastrophic error", "ib_async_fatal", "fail", "rdma_device_failed"),
         ("socketProgress: Connection closed by remote peer 10.0.0.2<40412>", "peer_closed", "fail", "peer_rank_died"),
