@@ -41,7 +41,7 @@ clean-demo: $(VENV)/.rig ## Remove all that the demo made, but its downloads
 	ansible-playbook -i localhost, tests/rig/destroy.yml
 
 .PHONY: test
-test: lint unit oldest overlay e2e ## All tests that CI runs
+test: lint unit oldest overlay e2e overlay-engine ## All tests that CI runs
 
 .PHONY: lint
 lint: $(VENV)/.tests ## Style and types
@@ -60,6 +60,10 @@ unit: $(VENV)/.tests ## Unit tests
 .PHONY: overlay
 overlay: ## Tests of the overlay without vLLM
 	tests/overlay/run
+
+.PHONY: overlay-engine
+overlay-engine: $(VENV)/.tests rig ## The overlay's image in real engines on the demo's machines
+	pytest -n0 -v tests/overlay
 
 .PHONY: oldest
 oldest: ## Unit tests on the oldest ansible-core, where its Python exists

@@ -2,7 +2,7 @@
 """The plugin in a real vLLM on two GPUs: tiny EXL3 checkpoints against their bf16 twins, with CUDA graphs, TP 1 and TP 2.
 
 Needs vLLM on the path, with the entry point of this package, and the compiled kernels. Every engine is a process of its own, and
-those of one rank run side by side. Logs, NCCL's among them, go to $OUT."""
+those of one rank, and then those of two, run side by side. Logs, NCCL's among them, go to $OUT."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +22,7 @@ TESTS = ROOT / "files/overlay/tests"
 sys.path[:0] = [str(ROOT / "files/overlay/src"), str(TESTS)]
 
 import tiny
+import torch
 
 SHAPE = {
     "hidden_size": 512,
@@ -47,7 +48,7 @@ ENVIRONMENT = {
     "VLLM_USE_DEEP_GEMM": "0",
     "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
 }
-SAID = ("EXL3", "tandem_overlay", "Graph capturing finished", "degraded", "Error")
+SAID = ("EXL3", "tandem_overlay", "Graph capturing finished", "degraded", "Error", "ablation:")
 LOGS = Path(tempfile.mkdtemp())
 
 
@@ -59,6 +60,7 @@ class Engine:
     model: Path
     gpus: str
     options: dict[str, object]
+    env: dict[str, str] = field(default_factory=dict)
 
     def start(self) -> None:
         job = [{"model": str(self.model), "options": OPTIONS | self.options}]
@@ -66,7 +68,7 @@ class Engine:
         self.began, self.log = time.monotonic(), (LOGS / f"{self.name}.log").open("w")
         self.process = subprocess.Popen(
             [sys.executable, "-X", "faulthandler", str(TESTS / "generate.py"), json.dumps(job)],
-            env=os.environ | ENVIRONMENT | nccl | {"CUDA_VISIBLE_DEVICES": self.gpus},
+            env=os.environ | ENVIRONMENT | nccl | {"CUDA_VISIBLE_DEVICES": self.gpus} | self.env,
             stdout=self.log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
@@ -109,6 +111,8 @@ def main() -> None:
     experts, twin = tiny.make(folder / "experts", **SHAPE)
     # With other weights a token may be as likely as the next, and the rounding of bf16 then decides.
     whole, whole_twin = tiny.make(folder / "whole", everything=True, name="mul1", bits=5, seed=4, **SHAPE)
+    torch.save({"directions": torch.randn(SHAPE["hidden_size"])}, folder / "direction.pt")
+    ablated = {"TANDEM_OVERLAY_ABLATION": f"direction={folder / 'direction.pt'},layers=0-2"}
     two: dict[str, object] = {"tensor_parallel_size": 2}
     waves = [
         [
@@ -116,10 +120,14 @@ def main() -> None:
             Engine("whole-twin", whole_twin, "1", {}),
             Engine("experts", experts, "0", {}),
             Engine("whole", whole, "1", {}),
+            Engine("ablated-twin", twin, "0", {}, ablated),
+            Engine("ablated", experts, "1", {}, ablated),
         ],
-        [Engine("experts-tp2", experts, "0,1", two)],
-        [Engine("experts-ep2", experts, "0,1", two | {"enable_expert_parallel": True})],
-        [Engine("whole-tp2", whole, "0,1", two)],
+        [
+            Engine("experts-tp2", experts, "0,1", two),
+            Engine("experts-ep2", experts, "0,1", two | {"enable_expert_parallel": True}),
+            Engine("whole-tp2", whole, "0,1", two),
+        ],
     ]
     answers: dict[str, object] = {}
     results: list[dict[str, object]] = []
@@ -129,7 +137,8 @@ def main() -> None:
         for engine in wave:
             answers[engine.name] = engine.answer(120)
             if not engine.name.endswith("twin"):
-                base = "whole-twin" if engine.name.startswith("whole") else "twin"
+                kind = engine.name.partition("-")[0]
+                base = "twin" if kind == "experts" else f"{kind}-twin"
                 results.append(compare(engine.name, answers[engine.name], answers[base]))
                 print(results[-1], flush=True)
         if out := os.environ.get("OUT"):

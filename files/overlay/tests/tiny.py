@@ -162,6 +162,7 @@ def main(folder: Path) -> None:
     damage(exl3, folder / "missing", "model.layers.1.mlp.experts.2.up_proj.svh")
     down = "model.layers.2.mlp.experts.3.down_proj"
     damage(exl3, folder / "misnamed", f"{down}.trellis", f"{down}.trelis")
+    damage(exl3, folder / "unpacked", "model.layers.2.self_attn.o_proj.weight")
     damage(exl3, folder / "misshapen", "model.layers.1.mlp.experts.0.gate_proj.suh", shape=128)
 
 
