@@ -64,13 +64,20 @@ def container(machine: str, name: str, command: list[str], **env: object) -> sub
         "VLLM_CPU_OMP_THREADS_BIND": int(machine == WORKER),
         "VLLM_CPU_KVCACHE_SPACE": 1,
         "VLLM_NO_USAGE_STATS": 1,
+        # The image has no compiler.
+        "TORCH_COMPILE_DISABLE": 1,
         "HF_HUB_OFFLINE": 1,
         **env,
     }
-    given = [word for key, value in settings.items() for word in ("--env", f"{key}={value}")]
-    words = ["docker", "run", "--rm", "--name", f"tandem-overlay-{name}", "--network", "host", "--entrypoint", ""]
-    words += [*given, "--volume", f"{FOLDER}:{FOLDER}", IMAGE, *command]
-    return start(machine, shlex.join(words))
+    given = [
+        "--env",
+        "GLOO_SOCKET_IFNAME",
+        *(w for key, value in settings.items() for w in ("--env", f"{key}={value}")),
+    ]
+    interface = f"$(ip -oneline address show to {FABRIC[machine]} | awk '{{print $2}}')"
+    words = ["docker", "run", "--rm", "--name", f"tandem-overlay-{name}", "--network", "host", "--shm-size", "1g"]
+    words += [*given, "--cap-add", "SYS_NICE", "--entrypoint", "", "--volume", f"{FOLDER}:{FOLDER}", IMAGE, *command]
+    return start(machine, f"export GLOO_SOCKET_IFNAME={interface}; exec {shlex.join(words)}")
 
 
 def generate(machine: str, name: str, jobs: list[tuple[str, dict[str, Any]]], **env: object) -> subprocess.Popen[bytes]:
@@ -99,7 +106,11 @@ def selftest() -> Iterator[list[str]]:
         docker inspect --format '{{{{json .Config.Labels}}}}' {IMAGE}
         docker run --rm --network none --entrypoint python3 --volume {FOLDER}:{FOLDER} {IMAGE} {FOLDER}/tests/tiny.py {FOLDER}/models
     """
-    clean = f"docker image rm --force {IMAGE}; rm -rf {FOLDER}"
+    clean = f"""
+        docker ps --all --quiet --filter name=tandem-overlay- | xargs --no-run-if-empty docker rm --force
+        docker image rm --force {IMAGE}
+        rm -rf {FOLDER}
+    """
     try:
         with ThreadPoolExecutor() as pool:
             yield list(pool.map(lambda machine: end(start(machine, build), packed.getvalue()), (HEAD, WORKER)))
@@ -182,8 +193,9 @@ def pair(options: dict[str, Any], **env: object) -> tuple[Any, str, str]:
     try:
         said = end(generate(HEAD, "rank0", [("experts/exl3", TWO | options | {"node_rank": 0})], **env))
     finally:
-        end(start(WORKER, "docker rm --force tandem-overlay-rank1"))
+        start(WORKER, "docker rm --force tandem-overlay-rank1").communicate()
         log = worker.communicate()[0].decode(errors="replace")
+        print(log)
     (found,) = answers(said)
     return found, said, log
 
