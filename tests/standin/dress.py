@@ -33,6 +33,9 @@ def machines(kind: str) -> dict[str, tree.Spec]:
     """The saved machine for each host: its cables are in subnets of their own, its management interface is the node's."""
     found = tree.machines(HOSTS, kind)
     for number, spec in enumerate(found.values(), 1):
+        if kind == "station":
+            # The nodes have one network: two rails on it would look like a switch.
+            spec["netdevs"]["cx8r1"] |= {"up": False, "ethtool": "no (No cable)"}
         cabled = rails(spec)
         for subnet, name in enumerate(cabled, 100):
             spec["netdevs"][name]["addresses"] = [f"192.168.{subnet}.{number}/24"]
@@ -72,7 +75,7 @@ def dress(kind: str, command: Command, ship: Callable[[str, Path, Path], None]) 
             f"printf {shlex.quote('#!/bin/sh' + chr(10))} > {_HOOK}",
             f"chmod +x {_SMI} {_HOOK}",
             # Docker looks for the hook when it starts.
-            "systemctl restart docker",
+            "systemctl reset-failed docker; systemctl restart docker",
         ]
         command(host, "set -e; " + "; ".join(words))
     shutil.rmtree(SYS)
@@ -85,5 +88,5 @@ def undress(kind: str, command: Command) -> None:
         command(
             host,
             f"umount /sys/class; for link in {links}; do ip link del $link; done; rm -rf /dev/infiniband {_SMI} {_HOOK} {SYS}; "
-            "systemctl restart docker",
+            "systemctl reset-failed docker; systemctl restart docker",
         )

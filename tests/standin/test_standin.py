@@ -30,7 +30,11 @@ class System(NamedTuple):
 TENSORFOLD = System(
     "glm53_flash_tensorfold",
     "spark_one_cable",
-    {"model": MODEL, "drafter": SMALL, "memory": {"weights_gib": 0.2, "host_gib": 0.5, "pool_gib": 0.2}},
+    {
+        "model": MODEL,
+        "drafter": SMALL,
+        "memory": {"weights_gib": 0.2, "host_gib": 0.5, "pool_gib": 0.2, "page_bytes": 1024},
+    },
 )
 STATION = System("glm53_nvfp4_station", "station", {"model": MODEL})
 

@@ -122,7 +122,7 @@ def main(words: list[str]) -> int:
         print(json.dumps(act(words[0])))
     except subprocess.CalledProcessError as error:
         refused = REFUSED.read_text() if REFUSED.is_file() else error.stderr.strip()
-        print(f"rank_ctl: {' '.join(error.cmd)} ended with {error.returncode}: {refused}", file=sys.stderr)
+        print(refused, file=sys.stderr)
         return 1
     return 0
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import ipaddress
 import json
 import os
 import re
@@ -64,12 +65,12 @@ def links_down(states: Mapping[str, str]) -> list[str]:
 def gid_index(hca: str, address: str, infiniband: Path = Path("/sys/class/infiniband")) -> int | None:
     """Index of the RoCE v2 GID of an IPv4 address, which moves when addresses come in another order."""
     port = infiniband / hca / "ports/1"
-    octets = [int(part) for part in address.split(".")]
-    wanted = "0000:0000:0000:0000:0000:ffff:{:02x}{:02x}:{:02x}{:02x}".format(*octets)
+    wanted = ipaddress.IPv4Address(address)
     for file in sorted((port / "gids").glob("*"), key=lambda path: int(path.name)):
-        kind = port / "gid_attrs/types" / file.name
-        with contextlib.suppress(OSError):
-            if file.read_text().strip() == wanted and kind.read_text().strip() == "RoCE v2":
+        # An entry without a GID cannot be read, or its type cannot.
+        with contextlib.suppress(OSError, ValueError):
+            kind = (port / "gid_attrs/types" / file.name).read_text().strip()
+            if kind == "RoCE v2" and ipaddress.IPv6Address(file.read_text().strip()).ipv4_mapped == wanted:
                 return int(file.name)
     return None
 

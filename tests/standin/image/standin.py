@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Stand in for an engine that needs hardware: TensorFold as `tensorfold`, NVIDIA's vLLM for DGX Stations as `vllm`.
 
 It takes the arguments and the environment of the recipes' facts and no others, joins the ranks over TCP, writes the lines that the
@@ -292,6 +293,7 @@ def serve(
     class Handler(BaseHTTPRequestHandler):
         def reply(self, status: int, text: str) -> None:
             self.send_response(status)
+            self.send_header("Content-Type", "application/json" if text.startswith("{") else "text/plain")
             self.send_header("Content-Length", str(len(text.encode())))
             self.end_headers()
             self.wfile.write(text.encode())
