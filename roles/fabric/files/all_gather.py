@@ -49,8 +49,8 @@ def main() -> None:
     """Entry point."""
     gpu = torch.cuda.is_available()
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    where = torch.device("cuda", 0) if gpu else torch.device("cpu")
-    dist.init_process_group("nccl" if gpu else "gloo", timeout=timedelta(seconds=120), device_id=where if gpu else None)
+    dist.init_process_group("nccl" if gpu else "gloo", timeout=timedelta(seconds=120))
+    where = "cuda" if gpu else "cpu"
     named: list[str] = [""] * ranks
     dist.all_gather_object(named, f"Pid {os.getpid()} on {socket.gethostname()} {device()}")
     if rank == 0:
