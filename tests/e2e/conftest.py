@@ -37,6 +37,7 @@ class Run:
         self.status: str = runner.status
         self.stats: dict[str, dict[str, int]] = runner.stats or {}
         self.events: list[dict[str, Any]] = list(runner.events)
+        self.printed: str = runner.stdout.read()
 
     def results(self, task: str = "") -> list[dict[str, Any]]:
         """What the tasks of this name returned."""
@@ -51,12 +52,13 @@ class Run:
 
     @property
     def failure(self) -> str:
-        """The messages of all failed tasks and unreachable hosts."""
+        """The messages of all failed tasks and unreachable hosts, or what was printed where no task failed."""
         bad = ("runner_on_failed", "runner_item_on_failed", "runner_on_unreachable")
         found = [event["event_data"] for event in self.events if event["event"] in bad]
-        return "\n".join(
+        messages = [
             f"{data['host']}: {data['res'].get('msg', data['res'])}" for data in found if not data.get("ignore_errors")
-        )
+        ]
+        return "\n".join(messages) or self.printed
 
     @property
     def tasks(self) -> set[str]:
