@@ -10,7 +10,7 @@ lines (Ray, docker, timestamps, colours). Of each start only counts and a few li
 from __future__ import annotations
 
 import re
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -648,4 +648,5 @@ def _sentence(rule: Rule, text: str) -> str:
     """What a rule says of a line."""
     found = rule.pattern.search(text) if rule.pattern else None
     details = {key: value.rstrip(". ") for key, value in found.groupdict().items() if value} if found else {}
-    return rule.says.format_map({"what": details.get("appear") or details.get("image") or "?", **details})
+    # What a cut line lacks is unknown.
+    return rule.says.format_map(defaultdict(lambda: details.get("appear") or details.get("image") or "?", details))

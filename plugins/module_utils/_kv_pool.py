@@ -120,6 +120,10 @@ def _number(text: str) -> int:
     return int(text.replace(",", "")[:18])
 
 
+def _real(text: str) -> float:
+    return float(text[:15])
+
+
 def _first(match: re.Match[str]) -> str:
     return next(group for group in match.groups() if group)
 
@@ -166,7 +170,7 @@ class Pool:
         for source, pattern in _GIB:
             if match := pattern.search(text):
                 if process in self._gib or len(self._gib) < _MOST_NAMES:
-                    self._gib[process] = (float(match[1]), source)
+                    self._gib[process] = (_real(match[1]), source)
                 return True
         return False
 
@@ -177,7 +181,7 @@ class Pool:
             return False
         size = _Size(
             _number(tokens[1]) if tokens else None,
-            float(ratio[2]) if ratio else None,
+            _real(ratio[2]) if ratio else None,
             _number(ratio[1]) if ratio else None,
         )
         last = self._sizes.get(process)
@@ -201,7 +205,7 @@ class Pool:
         if match := _TENSORFOLD.search(text):
             tokens, blocks, block_size = (int(group[:18]) for group in match.groups()[:3])
             self._take(_Size(tokens))
-            self._gib[""] = (float(match[4]), "pool")
+            self._gib[""] = (_real(match[4]), "pool")
             self.figures.update(block_size=block_size)
             self._take_blocks(blocks)
             return True
@@ -221,7 +225,7 @@ class Pool:
             figures["estimated_max_len"] = int(_first(match)[:18])
         if "max seq len (" in text:
             if match := _TOO_SMALL.search(text):
-                needed, available = float(match[2]), float(match[3])
+                needed, available = _real(match[2]), _real(match[3])
                 before = figures["available_gib"]
                 figures["max_model_len"] = _number(match[1])
                 figures["needed_gib"] = max(needed, figures["needed_gib"] or 0)
@@ -237,7 +241,7 @@ class Pool:
         if any(mark in text for mark in _NO_MEMORY):
             return "no_memory_for_kv"
         if match := _STARTUP.search(text) if " on startup" in text else None:
-            free, total, utilization, requested = (float(match[group]) for group in (1, 2, 4, 5))
+            free, total, utilization, requested = (_real(match[group]) for group in (1, 2, 4, 5))
             figures.update(free_gib=free, total_gib=total, utilization=utilization, requested_gib=requested)
             if match["short"]:
                 figures["fitting_utilization"] = math.floor(free / total * 100) / 100 if total else None
@@ -247,18 +251,18 @@ class Pool:
     def _read_rest(self, text: str, fault: str) -> None:
         figures = self.figures
         if match := _INITIAL.search(text) if "Initial free" in text else None:
-            figures["free_gib"] = float(match[1])
+            figures["free_gib"] = _real(match[1])
         if "utilization" in text:
             if match := _V0_BUDGET.search(text):
                 names = ("total_gib", "utilization", "requested_gib")
                 figures.update(zip(names, map(float, match.groups()), strict=True))
             if match := _V0_PROFILE.search(text):
-                figures.update(total_gib=float(match[1]), utilization=float(match[2]))
+                figures.update(total_gib=_real(match[1]), utilization=_real(match[2]))
             if match := _GRAPHS.search(text):
                 names = ("set", "equivalent", "suggested")
                 figures["graph_profiling"] = dict(zip(names, map(float, match.groups()), strict=True))
         if match := _WEIGHTS.search(text) if " weights t" in text or "loading took" in text else None:
-            figures["weights_gib"] = max(float(match[1]), figures["weights_gib"] or 0)
+            figures["weights_gib"] = max(_real(match[1]), figures["weights_gib"] or 0)
         if match := _MAX_LEN.search(text) if not fault and ("len" in text) else None:
             figures["max_model_len"] = int(_first(match)[:18])
         if match := _PAGE.search(text) if "block size" in text else None:

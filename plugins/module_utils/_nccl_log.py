@@ -571,7 +571,7 @@ class _Reader:
         code = int(number[:9]) if number else _ERRNO_OF.get(text.strip(), 0)
         gids = _GIDS.search(message)
         if gids:
-            process.gids = {"gid_index": int(gids[1]), "local_gid": _text(gids[2]), "remote_gid": _text(gids[3])}
+            process.gids = {"gid_index": int(gids[1][:9]), "local_gid": _text(gids[2]), "remote_gid": _text(gids[3])}
         if "_reg_" in call:
             cause = "rdma_memory_registration_failed"
         elif code == errno.ENOMEM:

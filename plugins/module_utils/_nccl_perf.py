@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from ansible_collections.tandem.serving.plugins.module_utils._causes import remedy
@@ -29,11 +29,11 @@ _BUSBW = {
 _BANDWIDTH = {"gb10": 90.0, "gb300": 360.0}
 
 _TYPES = r"(?:float|half|double|bfloat16|u?int\d+|u?char|f8e\w+|fp8\w*|float8\w*)"
-_ROW = re.compile(rf"(?<!\S)(\d+)\s+\d+\s+{_TYPES}\s+(.*)")
+_ROW = re.compile(rf"(?<!\S)(\d{{1,18}})\s+\d+\s+{_TYPES}\s+(.*)")
 # The bus address is 0x1b in old versions and 000f:01:00 in new ones.
 _RANK = re.compile(r"#\s+Rank\s+\d+ .* \[[0-9a-fx:]+\] (.+?)\s*$")
-_AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*([\d.]+)")
-_BOUNDS = re.compile(r"# Out of bounds values\s*:\s*(\d+)\s+(OK|FAILED)")
+_AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(\d{1,9}(?:\.\d+)?)")
+_BOUNDS = re.compile(r"# Out of bounds values\s*:\s*(\d{1,18})\s+(OK|FAILED)")
 _PROGRAM = re.compile(r"# Collective test starting: (\w+)")
 _BW_HEAD = re.compile(r"#bytes\s.*BW average\[(\w+/sec)\]")
 # Flags add columns: the service level, each port by itself, the load of the CPU.
@@ -43,6 +43,7 @@ _FAULT = re.compile(
     r"(?:Couldn't |Unable to |Failed to |Failed status |Completion with error|Test (?:NCCL|CUDA) failure).{0,160}"
 )
 _BW_FIELD = re.compile(r"(Device|Mtu|GID index|Link type|Number of qps)\s*:\s*(\w+)")
+_COUNTS = {"Mtu": "mtu", "GID index": "gid_index"}
 _GBITS = {"Gb/sec": 1.0, "MiB/sec": 8 * 2**20 / 1e9, "MB/sec": 8 * 2**20 / 1e9}
 
 
@@ -143,42 +144,49 @@ def _read_text(lines: Iterable[str], found: dict[str, Any]) -> None:
 
 def _read_json(documents: list[Mapping[str, Any]], found: dict[str, Any]) -> None:
     for document in documents:
-        info, results = document.get("test_info"), document.get("results")
+        info, results = _mapping(document.get("test_info")), document.get("results")
         if isinstance(results, Mapping) and "BW_average" in results:
             found["tool"] = "perftest"
-            names = {
+            keys = {
                 "#bytes": "MsgSize",
                 "#iterations": "n_iterations",
                 "BW peak": "BW_peak",
                 "BW average": "BW_average",
+                "MsgRate": "MsgRate",
             }
-            values = {name: float(results.get(key, 0)) for name, key in names.items()}
-            values["MsgRate"] = float(results.get("MsgRate", 0))
+            values = {name: _number(results.get(key)) or 0.0 for name, key in keys.items()}
             found["messages"].append(_message(values, _unit(values)))
-        if isinstance(info, Mapping):
+        if info:
             found["bidirectional"] = "Bidirectional" in str(info.get("test"))
             for name in ("Device", "Mtu", "GID_index"):
                 if name in info:
                     _add_field(found, name.replace("_", " "), str(info[name]))
         if isinstance(results, list):
             found["tool"] = "nccl-tests"
-            for row in results:
-                both = [row.get("out_of_place") or {}, row.get("in_place") or {}]
-                columns = ("time", "alg_bw", "bus_bw", "nwrong")
-                flat = [
-                    half.get("cpu_time") if column == "time" and column not in half else half.get(column)
-                    for half in both
-                    for column in columns
-                ]
-                size = _size(int(row.get("size", 0)), ["N/A" if value is None else str(value) for value in flat])
-                if size:
-                    found["sizes"].append(size)
-                    _add_wrong(found, size)
-            devices = document.get("devices") or []
-            if devices:
-                found["ranks"], found["gpu"] = len(devices), devices[0].get("device_info")
+            _read_json_rows(results, found)
+            devices = document.get("devices")
+            if isinstance(devices, list) and devices:
+                found["ranks"], found["gpu"] = len(devices), str(_mapping(devices[0]).get("device_info") or "") or None
             average = document.get("average_bus_bandwidth")
-            found["avg_busbw"] = average.get("bandwidth") if isinstance(average, Mapping) else average
+            found["avg_busbw"] = _number(average.get("bandwidth") if isinstance(average, Mapping) else average)
+
+
+def _read_json_rows(rows: list[Any], found: dict[str, Any]) -> None:
+    for row in map(_mapping, rows):
+        flat = []
+        for half in (_mapping(row.get("out_of_place")), _mapping(row.get("in_place"))):
+            flat += [
+                half.get("time", half.get("cpu_time")),
+                *(half.get(name) for name in ("alg_bw", "bus_bw", "nwrong")),
+            ]
+        size = _number(row.get("size"))
+        if size is not None and (entry := _size(int(size), flat)):
+            found["sizes"].append(entry)
+            _add_wrong(found, entry)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
 
 
 def _documents(text: str) -> list[Mapping[str, Any]]:
@@ -189,7 +197,7 @@ def _documents(text: str) -> list[Mapping[str, Any]]:
     while rest.startswith("{"):
         try:
             document, end = decoder.raw_decode(rest)
-        except ValueError:
+        except (ValueError, RecursionError):
             break
         documents.append(document)
         rest = rest[end:].lstrip(" \r\n\t,")
@@ -205,7 +213,7 @@ def _columns(text: str) -> list[str]:
     return columns[:4] + columns[8:12] if len(columns) == 16 else columns
 
 
-def _size(size: int, columns: list[str]) -> Size | None:
+def _size(size: int, columns: Sequence[object]) -> Size | None:
     values = [_number(column) for column in columns[:8]]
     if len(values) < 4:
         return None
@@ -224,9 +232,9 @@ def _size(size: int, columns: list[str]) -> Size | None:
     )
 
 
-def _number(column: str) -> float | None:
+def _number(column: object) -> float | None:
     try:
-        value = float(column)
+        value = float(str(column))
     except ValueError:
         return None
     return value if abs(value) < 1e18 else None
@@ -241,10 +249,8 @@ def _add_wrong(found: dict[str, Any], size: Size) -> None:
 def _add_field(found: dict[str, Any], name: str, value: str) -> None:
     if name == "Device":
         found["device"] = value
-    elif name == "Mtu" and value.isdigit():
-        found["mtu"] = int(value)
-    elif name == "GID index" and value.isdigit():
-        found["gid_index"] = int(value)
+    elif name in _COUNTS and value.isdecimal() and len(value) < 19:
+        found[_COUNTS[name]] = int(value)
 
 
 def _values(line: str, columns: list[str]) -> dict[str, float] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -511,3 +512,28 @@ def test_no_damage_to_a_log_is_an_error(cut: int, place: int, noise: bytes, dos:
 @given(st.permutations(WHOLE.splitlines(keepends=True)))
 def test_no_order_of_lines_is_an_error(lines: list[str]) -> None:
     assert engine("".join(lines))["cause"] in CAUSES
+
+
+NUMBERED = [
+    *(line for line in WHOLE.splitlines() if re.search(r"\d", line)),
+    "INFO [kv_cache_utils.py:634] GPU KV cache size: 686,320 tokens",
+    "INFO [kv_cache_utils.py:637] Maximum concurrency for 100,000 tokens per request: 6.86x",
+    "INFO [executor_base.py:111] # cuda blocks: 10748, # CPU blocks: 1638",
+    "loader: 42% Loaded layer 3/48",
+    "Loading safetensors checkpoint shards:  30% Completed | 3/10 [00:01<00:02,  2.00it/s]",
+    "ValueError: Free memory on device cuda:0 (12.18/23.56 GiB) on startup is less than desired GPU memory utilization (0.92, 21.67 GiB).",
+    "torch.distributed.DistStoreError: Timed out after 21 seconds waiting for clients. 1/2 clients joined.",
+]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_no_number_is_an_error(data: st.DataObject) -> None:
+    """Lines of one shape with numbers that are too long, missing, or none."""
+    odd = st.sampled_from(["9" * 400, "9" * 5000, "0", "-1", "1e999", "0.0", "", ".", "NaN", "+Inf", "1"])
+    lines = data.draw(st.lists(st.sampled_from(NUMBERED), min_size=1, max_size=8))
+    lines += [re.sub(r"\d+(?:\.\d+)?", lambda _: data.draw(odd), line) for line in lines]
+    log = read(_log_source.from_text("log", "\n".join(lines)))
+    for summary, checks in (judge([log]), judge_pool([log], min_tokens=1000, max_model_len=5000)):
+        json.dumps(summary)
+        assert all(item["cause"] in CAUSES for item in checks)

@@ -187,11 +187,22 @@ def test_units_of_perftest() -> None:
     assert found["bw_avg_gbps"] == pytest.approx(92.53, abs=0.01)
 
 
+HALF = {"time": 361800.0, "alg_bw": 47.48, "bus_bw": 23.74, "nwrong": 0.0}
+DOCUMENT_OF_PERFTEST = {
+    "test_info": {"test": "RDMA_Write_BW_Test", "Device": "rocep1s0f0", "Mtu": 4096, "GID_index": 3},
+    "results": {"MsgSize": 65536, "n_iterations": 5000, "BW_peak": 0.0, "BW_average": 108.9, "MsgRate": 0.2077},
+}
+DOCUMENT_OF_NCCL_TESTS = {
+    "version": 2,
+    "devices": [{"rank": rank, "hostname": "spark", "device_info": "NVIDIA GB10"} for rank in (0, 1)],
+    "results": [{"size": 17179869184, "type": "float", "out_of_place": HALF, "in_place": None}],
+    "out_of_bounds": {"count": 0, "okay": True},
+    "average_bus_bandwidth": {"bandwidth": 23.74, "okay": "unchecked"},
+}
+
+
 def test_json_of_perftest() -> None:
-    document = {
-        "test_info": {"test": "RDMA_Write_BW_Test", "Device": "rocep1s0f0", "Mtu": 4096, "GID_index": 3},
-        "results": {"MsgSize": 65536, "n_iterations": 5000, "BW_peak": 0.0, "BW_average": 108.9, "MsgRate": 0.2077},
-    }
+    document = DOCUMENT_OF_PERFTEST
     found = _nccl_perf.read(json.dumps(document) + "\n" + json.dumps(document))
     assert (found["device"], found["mtu"], found["gid_index"], found["bw_avg_gbps"]) == ("rocep1s0f0", 4096, 3, 108.9)
     assert len(found["messages"]) == 2
@@ -205,14 +216,7 @@ def test_json_of_perftest() -> None:
 
 
 def test_json_of_nccl_tests() -> None:
-    half = {"time": 361800.0, "alg_bw": 47.48, "bus_bw": 23.74, "nwrong": 0.0}
-    document = {
-        "version": 2,
-        "devices": [{"rank": rank, "hostname": "spark", "device_info": "NVIDIA GB10"} for rank in (0, 1)],
-        "results": [{"size": 17179869184, "type": "float", "out_of_place": half, "in_place": None}],
-        "out_of_bounds": {"count": 0, "okay": True},
-        "average_bus_bandwidth": {"bandwidth": 23.74, "okay": "unchecked"},
-    }
+    document = DOCUMENT_OF_NCCL_TESTS
     found = _nccl_perf.read(json.dumps(document))
     assert (found["ranks"], found["gpu"], found["busbw"], found["avg_busbw"], found["wrong"]) == (
         2,
@@ -242,6 +246,27 @@ def test_any_damage(path: Path, at: int, garbage: str) -> None:
     json.dumps(judge(text[:at] + garbage + text[at:]))
     judge(garbage)
     judge("{" + garbage)
+    judge('{"a":[' * 100_000)
+    judge(
+        f"# Avg bus bandwidth : {garbage}1.2.3\n {'9' * 5000} 1 float {garbage} 1 2 3\n GID index : \u00b2 Mtu : {'9' * 5000}"
+    )
+
+
+ODD = st.sampled_from([None, "", "N/A", "x", -1, 0, True, 1e30, float("nan"), [], [1], {}, {"a": 1}])
+
+
+def damaged(value: object) -> st.SearchStrategy[object]:
+    """The same document with any part of it replaced by something odd."""
+    if isinstance(value, dict):
+        return st.one_of(st.fixed_dictionaries({key: damaged(part) for key, part in value.items()}), ODD)
+    if isinstance(value, list):
+        return st.one_of(st.tuples(*map(damaged, value)), ODD)
+    return st.one_of(st.just(value), ODD)
+
+
+@given(st.one_of(damaged(DOCUMENT_OF_PERFTEST), damaged(DOCUMENT_OF_NCCL_TESTS)))
+def test_any_json(document: object) -> None:
+    json.dumps(judge(json.dumps(document)))
 
 
 def test_return_names_what_is_returned() -> None:
