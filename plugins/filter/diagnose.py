@@ -42,17 +42,19 @@ _value:
 """
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.tandem.serving.plugins.module_utils._check import Check
-from ansible_collections.tandem.serving.plugins.module_utils._log_source import LogError
-from ansible_collections.tandem.serving.plugins.plugin_utils import _diagnose
+if TYPE_CHECKING:
+    from ansible_collections.tandem.serving.plugins.module_utils._check import Check
 
 
 def diagnose(folder: str, platform: str | None = None) -> dict[str, list[Check]]:
     """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.module_utils._log_source import LogError
+    from ansible_collections.tandem.serving.plugins.plugin_utils import _diagnose
+
     try:
         return _diagnose.diagnose(Path(folder).expanduser(), platform)
     except LogError as error:

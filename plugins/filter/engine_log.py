@@ -39,12 +39,12 @@ _value:
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.tandem.serving.plugins.module_utils._engine_log import read_texts
-from ansible_collections.tandem.serving.plugins.module_utils._engine_verdict import judge
-
 
 def engine_log(text: str | Sequence[str], exit_status: int | None = None) -> dict[str, Any]:
     """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.module_utils._engine_log import read_texts
+    from ansible_collections.tandem.serving.plugins.module_utils._engine_verdict import judge
+
     logs = read_texts(text)
     summary, checks = judge(logs, exit_status)
     return {"summary": summary, "checks": checks, "last_errors": [line for log in logs for line in log.last_errors]}

@@ -43,14 +43,17 @@ _value:
   elements: dict
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ansible_collections.tandem.serving.plugins.module_utils import _fabric_files
-from ansible_collections.tandem.serving.plugins.module_utils._fabric_plan import Plan
+if TYPE_CHECKING:
+    from ansible_collections.tandem.serving.plugins.module_utils import _fabric_files
+    from ansible_collections.tandem.serving.plugins.module_utils._fabric_plan import Plan
 
 
 def fabric_files(plan: Plan, backend: _fabric_files.Backend, mtu: int = 9000) -> list[_fabric_files.File]:
     """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.module_utils import _fabric_files
+
     return _fabric_files.files(plan, backend, int(mtu))
 
 

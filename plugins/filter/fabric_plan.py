@@ -71,16 +71,18 @@ _value:
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.tandem.serving.plugins.module_utils import _topology
-from ansible_collections.tandem.serving.plugins.module_utils._fabric_plan import Facts, Plan
+if TYPE_CHECKING:
+    from ansible_collections.tandem.serving.plugins.module_utils._fabric_plan import Facts, Plan
 
 
 def fabric_plan(hosts: Mapping[str, Facts], topology: str, transport: str, **options: Any) -> dict[str, Plan]:
     """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.module_utils import _topology
+
     try:
         return _topology.plan(hosts, topology, transport, _topology.Options(**options))
     except ValueError as error:

@@ -55,10 +55,11 @@ _value:
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ansible_collections.tandem.serving.plugins.module_utils import _fabric_proof
-from ansible_collections.tandem.serving.plugins.module_utils._check import Check
+if TYPE_CHECKING:
+    from ansible_collections.tandem.serving.plugins.module_utils import _fabric_proof
+    from ansible_collections.tandem.serving.plugins.module_utils._check import Check
 
 
 def fabric_proof(
@@ -69,6 +70,8 @@ def fabric_proof(
     port_gbps: float,
 ) -> list[Check]:
     """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.module_utils import _fabric_proof
+
     counters = _fabric_proof.judge_counters(_fabric_proof.counters_of(before), _fabric_proof.counters_of(after))
     rates = [
         item for one in measured for item in _fabric_proof.judge_bandwidth(one, float(half_gbps), float(port_gbps))

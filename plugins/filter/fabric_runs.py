@@ -40,14 +40,16 @@ _value:
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ansible_collections.tandem.serving.plugins.module_utils import _fabric_proof
-from ansible_collections.tandem.serving.plugins.module_utils._fabric_plan import Plan
+if TYPE_CHECKING:
+    from ansible_collections.tandem.serving.plugins.module_utils._fabric_plan import Plan
 
 
 def fabric_runs(plans: Mapping[str, Plan], tcp_port: int = 18515) -> list[dict[str, Any]]:
     """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.module_utils import _fabric_proof
+
     return _fabric_proof.runs(plans, int(tcp_port))
 
 

@@ -33,14 +33,16 @@ _value:
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ansible_collections.tandem.serving.plugins.module_utils import _fabric_picture
-from ansible_collections.tandem.serving.plugins.module_utils._fabric_plan import Plan
+if TYPE_CHECKING:
+    from ansible_collections.tandem.serving.plugins.module_utils._fabric_plan import Plan
 
 
 def fabric_table(plans: Mapping[str, Plan]) -> str:
     """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.module_utils import _fabric_picture
+
     return _fabric_picture.table(plans)
 
 

@@ -44,16 +44,18 @@ _value:
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.tandem.serving.plugins.module_utils._check import Check
-from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
+if TYPE_CHECKING:
+    from ansible_collections.tandem.serving.plugins.module_utils._check import Check
 
 
 def guards(recipe: Mapping[str, Any], context: Mapping[str, Any], accepted: Iterable[str] = ()) -> list[Check]:
     """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
+
     try:
         return _recipe.judge(recipe, context, accepted)
     except _recipe.RecipeError as error:

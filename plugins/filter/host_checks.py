@@ -47,10 +47,10 @@ _value:
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ansible_collections.tandem.serving.plugins.module_utils import _host
-from ansible_collections.tandem.serving.plugins.module_utils._check import Check
+if TYPE_CHECKING:
+    from ansible_collections.tandem.serving.plugins.module_utils._check import Check
 
 
 def host_checks(
@@ -60,6 +60,8 @@ def host_checks(
     disks: Mapping[str, int] | None = None,
 ) -> list[Check]:
     """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.module_utils import _host
+
     checks = _host.judge(host, recipe)
     checks += [_host.judge_port(int(port), host["listeners"], what) for what, port in (ports or {}).items()]
     missing = disks or {}

@@ -39,15 +39,18 @@ _value:
 """
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.tandem.serving.plugins.module_utils import _image_identity
+if TYPE_CHECKING:
+    from ansible_collections.tandem.serving.plugins.module_utils import _image_identity
 
 
 def image_identity(inspected: Mapping[str, Any]) -> _image_identity.Identity:
     """The identity of one inspected image."""
+    from ansible_collections.tandem.serving.plugins.module_utils import _image_identity
+
     try:
         return _image_identity.identity(inspected)
     except ValueError as error:

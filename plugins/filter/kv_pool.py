@@ -45,9 +45,6 @@ _value:
 from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.tandem.serving.plugins.module_utils._engine_log import read_texts
-from ansible_collections.tandem.serving.plugins.module_utils._engine_verdict import judge_pool
-
 
 def kv_pool(
     text: str | Sequence[str],
@@ -56,6 +53,9 @@ def kv_pool(
     max_model_len: int | None = None,
 ) -> dict[str, Any]:
     """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.module_utils._engine_log import read_texts
+    from ansible_collections.tandem.serving.plugins.module_utils._engine_verdict import judge_pool
+
     summary, checks = judge_pool(
         read_texts(text), platform=platform, min_tokens=min_tokens, max_model_len=max_model_len
     )

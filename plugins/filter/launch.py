@@ -49,17 +49,20 @@ _value:
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.tandem.serving.plugins.module_utils import _launch
+if TYPE_CHECKING:
+    from ansible_collections.tandem.serving.plugins.module_utils import _launch
 
 
 def launch(
     recipe: Mapping[str, Any], fabric: Mapping[str, Any], image: Mapping[str, str], host: _launch.Host
 ) -> _launch.Launch:
     """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.module_utils import _launch
+
     try:
         return _launch.launch(recipe, fabric, image, host)
     except (KeyError, ValueError) as error:

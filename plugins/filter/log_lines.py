@@ -39,13 +39,19 @@ _value:
   type: str
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from ansible_collections.tandem.serving.plugins.plugin_utils import _journal
+
+def log_lines(printed: Sequence[str], ranks: Sequence[int]) -> str:
+    """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.plugin_utils import _journal
+
+    return _journal.merge(printed, ranks)
 
 
 class FilterModule:
     """The filter of this file."""
 
     def filters(self) -> dict[str, Any]:
-        return {"log_lines": _journal.merge}
+        return {"log_lines": log_lines}

@@ -49,11 +49,11 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.tandem.serving.plugins.module_utils import _memory_plan
-
 
 def memory_plan(recipe: Mapping[str, Any], total_gib: float, free_gib: float | None = None) -> dict[str, Any]:
     """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.module_utils import _memory_plan
+
     try:
         return _memory_plan.plan(recipe, float(total_gib), None if free_gib is None else float(free_gib))
     except KeyError as error:

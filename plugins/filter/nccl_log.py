@@ -49,11 +49,11 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.tandem.serving.plugins.module_utils import _log_source, _nccl_log, _nccl_verdict
-
 
 def nccl_log(logs: str | Mapping[str, str] | Sequence[str], platform: str | None = None) -> dict[str, Any]:
     """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.module_utils import _log_source, _nccl_log, _nccl_verdict
+
     if platform is not None and platform not in _nccl_verdict.PLATFORMS:
         raise AnsibleFilterError(f"nccl_log: platform '{platform}' is none of {', '.join(_nccl_verdict.PLATFORMS)}.")
     if isinstance(logs, str):

@@ -37,11 +37,16 @@ _value:
 
 from typing import Any
 
-from ansible_collections.tandem.serving.plugins.plugin_utils import _status
+
+def open_requests(metrics: str) -> int:
+    """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.plugin_utils import _status
+
+    return _status.open_requests(metrics)
 
 
 class FilterModule:
     """The filter of this file."""
 
     def filters(self) -> dict[str, Any]:
-        return {"open_requests": _status.open_requests}
+        return {"open_requests": open_requests}

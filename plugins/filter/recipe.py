@@ -63,8 +63,6 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
-
 
 def recipe(
     layers: Sequence[Mapping[str, Any]],
@@ -75,6 +73,8 @@ def recipe(
     hosts: Iterable[tuple[float, float | None]] = (),
 ) -> dict[str, Any]:
     """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
+
     options = {"lock": lock, "accepted_licences": accepted_licences}
     try:
         if selected.get("profile") == "auto":

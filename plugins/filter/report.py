@@ -63,12 +63,12 @@ _value:
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.tandem.serving.plugins.module_utils._check import Check
-from ansible_collections.tandem.serving.plugins.plugin_utils import _report
+if TYPE_CHECKING:
+    from ansible_collections.tandem.serving.plugins.module_utils._check import Check
 
 
 def report(
@@ -80,6 +80,8 @@ def report(
     picture: str = "",
 ) -> str | dict[str, Any]:
     """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.plugin_utils import _report
+
     facts = about or {}
     if form == "table":
         return _report.table(hosts, title, facts, width)

@@ -39,11 +39,11 @@ from typing import Any
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.tandem.serving.plugins.module_utils._snapshot_routes import routes
-
 
 def snapshot_routes(fabrics: dict[str, Any]) -> dict[str, Any]:
     """See the documentation of the filter."""
+    from ansible_collections.tandem.serving.plugins.module_utils._snapshot_routes import routes
+
     try:
         return dict(routes(fabrics))
     except (KeyError, TypeError, ValueError) as error:

@@ -49,13 +49,21 @@ _value:
   type: str
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.tandem.serving.plugins.plugin_utils import _status
+
+def status(
+    states: Mapping[str, Any], metrics: str, supervisor: Mapping[str, Any], about: Mapping[str, str], transport: str
+) -> str:
+    """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.plugin_utils import _status
+
+    return _status.status(states, metrics, supervisor, about, transport)
 
 
 class FilterModule:
     """The filter of this file."""
 
     def filters(self) -> dict[str, Any]:
-        return {"status": _status.status}
+        return {"status": status}

@@ -34,7 +34,12 @@ _value:
 
 from typing import Any
 
-from ansible_collections.tandem.serving.plugins.module_utils._launch import systemd_quote
+
+def systemd_quote(word: str) -> str:
+    """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.module_utils import _launch
+
+    return _launch.systemd_quote(word)
 
 
 class FilterModule:

@@ -32,9 +32,15 @@ _value:
   type: dict
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from ansible_collections.tandem.serving.plugins.plugin_utils._recipe import unpinned
+
+def unpinned(recipe: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
+
+    return _recipe.unpinned(recipe)
 
 
 class FilterModule:

@@ -46,13 +46,22 @@ _value:
   elements: dict
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
-from ansible_collections.tandem.serving.plugins.plugin_utils import _verify
+if TYPE_CHECKING:
+    from ansible_collections.tandem.serving.plugins.module_utils._check import Check
+
+
+def verify_checks(found: Mapping[str, Any], recipe: Mapping[str, Any], fabric: Mapping[str, Any]) -> list[Check]:
+    """See DOCUMENTATION."""
+    from ansible_collections.tandem.serving.plugins.plugin_utils import _verify
+
+    return _verify.judge(found, recipe, fabric)
 
 
 class FilterModule:
     """The filter of this file."""
 
     def filters(self) -> dict[str, Any]:
-        return {"verify_checks": _verify.judge}
+        return {"verify_checks": verify_checks}
