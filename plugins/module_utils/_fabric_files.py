@@ -48,15 +48,15 @@ def interfaces(plan: Plan) -> list[Interface]:
 def _netplan(found: Sequence[Interface], mtu: int) -> list[File]:
     ethernets: dict[str, Any] = {}
     for one in found:
-        entry: dict[str, Any] = {"addresses": one["addresses"]}
+        # Also where NetworkManager has the rest: for it netplan writes IPv6 without an address, and the loopback device as a cable,
+        # both of which it refuses. systemd-networkd makes one link-local address, by EUI-64, so that GIDs stay.
+        entry: dict[str, Any] = {"renderer": "networkd", "addresses": one["addresses"]}
         if one["name"] != "lo":
-            # eui64: a second link-local address would move the GIDs of IPv4.
             entry |= {
                 "dhcp4": False,
                 "dhcp6": False,
                 "accept-ra": False,
                 "link-local": ["ipv6"],
-                "ipv6-address-generation": "eui64",
                 "mtu": mtu,
                 "optional": True,
             }

@@ -143,14 +143,14 @@ def test_netplan(tmp_path: Path) -> None:
     (file,) = _fabric_files.files(plans["a"], "netplan", 9000)
     assert file["path"] == "/etc/netplan/60-tandem-fabric.yaml"
     ethernets = json.loads(file["content"].split("\n", 1)[1])["network"]["ethernets"]
-    assert ethernets["lo"] == {"addresses": ["192.168.99.1/32"]}
+    assert ethernets["lo"] == {"renderer": "networkd", "addresses": ["192.168.99.1/32"]}
     assert ethernets["enp1s0f1np1"] == {
+        "renderer": "networkd",
         "addresses": ["192.168.200.1/24"],
         "dhcp4": False,
         "dhcp6": False,
         "accept-ra": False,
         "link-local": ["ipv6"],
-        "ipv6-address-generation": "eui64",
         "mtu": 9000,
         "optional": True,
         "routes": [

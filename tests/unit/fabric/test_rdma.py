@@ -202,6 +202,24 @@ def test_link_text_is_in_the_check(tmp_path: Path) -> None:
     assert "port 0 (next to the Ethernet jack)" in down["remedy"]
 
 
+@pytest.mark.parametrize("followed", [True, False])
+def test_a_copy_that_lost_its_links(tmp_path: Path, followed: bool) -> None:
+    """What the links led to was not saved, or was copied in their place. The twins are told by name here and by place there."""
+    whole = tree.facts(tmp_path, tree.load("spark_one_cable"))
+    for device in tmp_path.glob("sys/class/*/*/device"):
+        place = device.readlink().name
+        if followed:
+            device.unlink()
+            device.mkdir()
+            (device / "driver").mkdir()
+            (device / "uevent").write_text(f"DRIVER=mlx5_core\nPCI_CLASS=20000\nPCI_SLOT_NAME={place}\n")
+    shutil.rmtree(tmp_path / "sys/devices")
+    found = _rdma.read(tmp_path, {})
+    for device, before in zip(found["devices"], whole["devices"], strict=True):
+        assert (device["pci"], device["ports"][0]["twin"]) == (before["pci"], before["ports"][0]["twin"])
+        assert device["driver"] == ("mlx5_core" if followed else "")
+
+
 def test_addresses_without_netlink(tmp_path: Path) -> None:
     tree.write(tmp_path, tree.load("spark_one_cable"))
     found = _rdma.read(tmp_path, {})
