@@ -113,12 +113,25 @@ def number(path: Path) -> int | None:
 
 
 def _target(path: Path) -> str:
-    """Name of what a link points to."""
-    return path.resolve().name if path.exists() else ""
+    """Name of what a link points to, whether or not that was saved too."""
+    try:
+        return path.readlink().name
+    except OSError:
+        return ""
+
+
+def _uevent(device: Path, name: str) -> str:
+    """What the kernel says of a device beside its links, which a copy may have lost."""
+    said = re.search(rf"^{name}=(\S+)$", text(device / "uevent"), re.MULTILINE)
+    return said[1] if said else ""
+
+
+def _driver(device: Path) -> str:
+    return _target(device / "driver") or _uevent(device, "DRIVER")
 
 
 def _pci(device: Path) -> str:
-    name = _target(device)
+    name = _target(device) or _uevent(device, "PCI_SLOT_NAME")
     return name if _PCI.match(name) else ""
 
 
@@ -183,7 +196,7 @@ def read_netdevs(root: Path, addresses: Mapping[str, list[Address]]) -> list[Net
                 speed=number(folder / "speed") or None,
                 carrier=None if not carrier else carrier == "1",
                 operstate=text(folder / "operstate"),
-                driver=_target(folder / "device" / "driver"),
+                driver=_driver(folder / "device"),
                 pci=_pci(folder / "device"),
                 link="",
                 addresses=list(addresses.get(folder.name, [])),
@@ -235,7 +248,7 @@ def read_devices(root: Path, netdevs: Iterable[Netdev]) -> list[Device]:
         devices.append(
             Device(
                 name=folder.name,
-                driver=_target(folder / "device" / "driver"),
+                driver=_driver(folder / "device"),
                 firmware=text(folder / "fw_ver"),
                 board=text(folder / "board_id"),
                 guid=text(folder / "node_guid"),

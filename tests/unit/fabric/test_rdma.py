@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ def judged(tmp_path: Path, spec: tree.Spec) -> list[dict[str, Any]]:
     return _rdma_verdict.judge(found["devices"], found["netdevs"])
 
 
-def odd(checks: list[dict[str, Any]]) -> set[tuple[str, str]]:
+def odd(checks: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:
     return {(item["cause"], item["verdict"]) for item in checks if item["verdict"] != "pass"}
 
 
@@ -204,7 +205,7 @@ def test_link_text_is_in_the_check(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("followed", [True, False])
 def test_a_copy_that_lost_its_links(tmp_path: Path, followed: bool) -> None:
-    """What the links led to was not saved, or was copied in their place. The twins are told by name here and by place there."""
+    """What the links led to was not saved, or was copied in their place."""
     whole = tree.facts(tmp_path, tree.load("spark_one_cable"))
     for device in tmp_path.glob("sys/class/*/*/device"):
         place = device.readlink().name
