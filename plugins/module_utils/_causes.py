@@ -519,6 +519,16 @@ ENGINE = {
 }
 
 HOST = {
+    "host_unreachable": Cause(
+        "The host does not answer to Ansible.",
+        "UNREACHABLE: Failed to connect to the host via ssh",
+        "Look at the power, the network and the SSH server of the host, and at its name, user and key in the inventory.",
+    ),
+    "not_read": Cause(
+        "Something of the host could not be read, so that it was not judged.",
+        "the message of the module or command that failed",
+        "Cure what the message says, and diagnose again.",
+    ),
     "ok": _OK,
     "cpu_without_avx2": Cause(
         "The processor lacks AVX2, which the CPU engine needs.", "no avx2 flag in /proc/cpuinfo", "Use another machine."
