@@ -192,7 +192,7 @@ def main() -> None:
                 where["exit_status"] = int(state["exit_status"])
                 module.fail_json(
                     msg=f"rank {rank['rank']} on {rank['host']} ended after {seconds:.0f} s: "
-                    f"{state['active']}, result {state['result']}, exit status {state['exit_status']}. {state['refused']}",
+                    f"{state['active']}, result {state['result']}, exit status {state['exit_status']}. {state['refused']}".rstrip(),
                     **where,
                 )
         if seconds > params["timeout"]:

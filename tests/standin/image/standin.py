@@ -11,6 +11,7 @@ import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import sys
 import threading
@@ -430,6 +431,8 @@ def station(model: str, given: dict[str, str | None]) -> None:
 
 
 def main() -> None:
+    # The first process of a container hears TERM only if it says so.
+    signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     program, (word, model, *rest) = Path(sys.argv[0]).name, sys.argv[1:]
     if word != "serve" or not re.fullmatch(SNAPSHOT, model) or not Path(model, "config.json").is_file():
         end(f"{program}: error: invalid choice: {word} {model}", 2)
