@@ -41,7 +41,9 @@ clean-demo: $(VENV)/.rig ## Remove all that the demo made, but its downloads
 	ansible-playbook -i localhost, tests/rig/destroy.yml
 
 .PHONY: test
-test: lint unit oldest overlay e2e ## All tests that CI runs
+test: $(VENV)/.rig $(VENV)/.tests ## All tests that CI runs
+	$(MAKE) --no-print-directory --jobs=2 --output-sync=target rig lint unit oldest overlay sanity
+	$(MAKE) --no-print-directory e2e
 
 .PHONY: lint
 lint: $(VENV)/.tests ## Style and types
@@ -79,7 +81,11 @@ molecule: $(VENV)/.tests rig ## Each role on the two local machines
 
 .PHONY: e2e
 e2e: $(VENV)/.tests rig ## The whole job and its faults
-	pytest -n0 -v tests/e2e
+	pytest -n0 -v tests/e2e/test_site.py tests/e2e/test_hub.py
+
+.PHONY: playbooks
+playbooks: $(VENV)/.tests rig ## The playbooks for every day on the two local machines
+	pytest -n0 -v tests/e2e/test_playbooks.py
 
 .PHONY: engine
 engine: $(VENV)/.tests rig ## The recipes' arguments by vLLM's own parser
