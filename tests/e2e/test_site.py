@@ -121,7 +121,10 @@ def test_a_rank_that_crashes_at_start_shows_its_own_last_lines(play: Play) -> No
     assert "ended" in run.failure
 
 
-def test_the_next_run_mends_it(play: Play) -> None:
+def test_the_next_run_mends_it_even_after_an_interrupted_one(
+    play: Play, interrupt: Callable[..., str], command: Command
+) -> None:
+    interrupt("site.yml", "start", lambda: command("spark-a", "systemctl is-active tandem-rank || true") == "active")
     run = play("site.yml", tags="start,verify")
     assert run.status == "successful", run.failure
 
