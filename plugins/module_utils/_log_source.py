@@ -10,6 +10,7 @@ gzip member ends where it breaks. Only a source that cannot be opened at all rai
 
 from __future__ import annotations
 
+import codecs
 import glob
 import gzip
 import io
@@ -20,6 +21,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
 
@@ -37,6 +39,8 @@ ONE_SOURCE = [("paths", "content", "journal_unit", "container")]
 _BLOCK = 1 << 20
 _LONGEST_LINE = 1 << 16
 # Where a record holds the message: journald, docker, and programs that log in JSON.
+# Lines of what is read as a whole.
+_LONGEST_TEXT = 100_000
 _MESSAGE = ("MESSAGE", "log", "message")
 
 
@@ -101,6 +105,11 @@ def from_file(path: str) -> Source:
     return Source(path, split(stream), modified)
 
 
+def text(source: Source) -> str:
+    """A short log as a whole, of a long one its head."""
+    return b"\n".join(islice(source.lines, _LONGEST_TEXT)).decode(errors="replace")
+
+
 def from_journal(unit: str, scope: str = "invocation", since: float | None = None) -> Source:
     """The journal of a unit, of its last invocation or of this boot."""
     command = ["journalctl", "--no-pager", "--quiet", "--all", "--output", "cat", "--boot"]
@@ -141,18 +150,28 @@ def parse_time(text: str) -> float:
 def split(stream: Stream) -> Iterator[bytes]:
     """Lines of a stream without their newline; of a log in JSON, its messages. Closes the stream at its end."""
     with closing(stream):
-        first = _read(stream)
-        lines = _lines(stream, first)
+        blocks = iter(lambda: _read(stream), b"")
+        first = next(blocks, b"")
+        blocks = chain([first], blocks)
+        if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            blocks = _from_utf16(blocks)
+        lines = _lines(blocks)
         yield from _messages(lines) if first.startswith(b'{"') else lines
 
 
-def _lines(stream: Stream, block: bytes) -> Iterator[bytes]:
+def _from_utf16(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """What PowerShell writes when a command's output is sent to a file."""
+    decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    for block in blocks:
+        yield decoder.decode(block).encode("utf-8", "replace")
+
+
+def _lines(blocks: Iterable[bytes]) -> Iterator[bytes]:
     rest = b""
-    while block:
+    for block in blocks:
         lines = (rest[:_LONGEST_LINE] + block).split(b"\n")
         rest = lines.pop()
         yield from lines
-        block = _read(stream)
     if rest:
         yield rest
 

@@ -254,9 +254,12 @@ def _add_field(found: dict[str, Any], name: str, value: str) -> None:
 
 
 def _values(line: str, columns: list[str]) -> dict[str, float] | None:
-    """A row of perftest by the names of its columns; None when it is no such row."""
-    numbers = [_number(cell) for cell in line.split()]
+    """A row of perftest by the names of its columns; None when it is no such row. A prefix is not a number."""
+    cells = line.split()
+    before, numbers = cells[: -len(columns)], [_number(cell) for cell in cells[-len(columns) :]]
     if len(numbers) != len(columns) or None in numbers or not _NEEDED.issubset(columns):
+        return None
+    if before and _number(before[-1]) is not None:
         return None
     return {name: number for name, number in zip(columns, numbers, strict=True) if number is not None}
 

@@ -143,11 +143,9 @@ checks:
   elements: dict
 """
 
-from pathlib import Path
-
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.tandem.serving.plugins.module_utils import _nccl_perf
+from ansible_collections.tandem.serving.plugins.module_utils import _log_source, _nccl_perf
 from ansible_collections.tandem.serving.plugins.module_utils._check import worst
 
 
@@ -170,9 +168,9 @@ def main() -> None:
     text = params["content"]
     if text is None:
         try:
-            text = Path(params["path"]).read_text(errors="replace")
-        except OSError as error:
-            module.fail_json(msg=f"Cannot read {params['path']}: {error.strerror}. Check the path.")
+            text = _log_source.text(_log_source.from_file(params["path"]))
+        except _log_source.LogError as error:
+            module.fail_json(msg=str(error))
     found = _nccl_perf.read(text)
     platform = params["platform"] or _nccl_perf.guess_platform(found)
     topology = params["topology"] or _nccl_perf.guess_topology(found)

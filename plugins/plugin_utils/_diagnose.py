@@ -18,9 +18,6 @@ from ansible_collections.tandem.serving.plugins.module_utils import (
 from ansible_collections.tandem.serving.plugins.module_utils._causes import remedy
 from ansible_collections.tandem.serving.plugins.module_utils._check import Check, check
 
-# What nccl-tests and perftest print is short.
-_LONGEST_TABLE = 1 << 20
-
 
 def diagnose(folder: Path, platform: str | None = None) -> dict[str, list[Check]]:
     """Checks by file, named relative to ``folder``; what the NCCL logs of all ranks say together stands under their common name.
@@ -68,8 +65,7 @@ def _engine(path: Path, folder: Path, platform: str | None, known: bool) -> list
 
 
 def _performance(path: Path, name: str, platform: str | None) -> list[Check]:
-    with path.open("rb") as file:
-        found = _nccl_perf.read(file.read(_LONGEST_TABLE).decode(errors="replace"))
+    found = _nccl_perf.read(_log_source.text(_log_source.from_file(str(path))))
     if not found["tool"]:
         return []
     return _nccl_perf.judge(

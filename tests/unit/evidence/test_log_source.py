@@ -56,6 +56,20 @@ def test_lines_are_those_of_the_text(text: str) -> None:
     assert lines == (text.removesuffix("\n").split("\n") if text else [])
 
 
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
+def test_what_powershell_saves_is_text(encoding: str) -> None:
+    raw = "\ufeff" * (encoding == "utf-16-be") + "Größe\r\n" * 50_000
+    lines = list(_log_source.from_text("log", raw.encode(encoding) + b"\x00").lines)
+    assert lines[:50_000] == ["Größe\r".encode()] * 50_000
+
+
+def test_a_long_log_is_read_in_part(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"a\n" * 150_000)
+    (tmp_path / "b").write_bytes(b"a\nb\xff")
+    assert len(_log_source.text(_log_source.from_file(str(tmp_path / "a")))) < 250_000
+    assert _log_source.text(_log_source.from_file(str(tmp_path / "b"))) == "a\nb\ufffd"
+
+
 def test_records_in_json_are_their_messages() -> None:
     """journalctl --output json, docker's own files, structured logs; a line that is cut, or no record."""
     records = [

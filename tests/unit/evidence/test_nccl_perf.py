@@ -181,6 +181,16 @@ def test_what_a_tool_could_not_do(text: str, verdict: str, cause: str) -> None:
     assert rate["found"].startswith(("Couldn't", "Completion", "Test NCCL"))
 
 
+@pytest.mark.parametrize(
+    "prefix", ["2026-11-02T10:14:01.123Z ", "Nov 02 10:14:01 spark-a docker[811]: ", "[1,0]<stdout>:", "(pid=12) "]
+)
+def test_prefixes(prefix: str) -> None:
+    for path in sorted(FIXTURES.glob("*.txt")):
+        text = path.read_text()
+        found = _nccl_perf.read("".join(prefix + line for line in text.splitlines(keepends=True)))
+        assert {**found, "evidence": []} == {**_nccl_perf.read(text), "evidence": []}
+
+
 def test_units_of_perftest() -> None:
     text = " #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n 65536  5000  11035.1  11030.2  0.176\n"
     found = _nccl_perf.read(text)
