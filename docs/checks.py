@@ -27,6 +27,14 @@ the evidence (`file:line: text` where a file was read), and what to do.
 | `fail` | wrong |
 | `inconclusive` | nothing was proven: the log says too little, or the test does not reach what it is asked about |
 
+`playbooks/diagnose.yml` puts all checks that need no running server into one table, `report/diagnose.json` and the page
+`report/diagnose.html`. It changes nothing.
+
+```sh
+ansible-playbook playbooks/diagnose.yml -e diagnose_logs=FOLDER [-e diagnose_platform=gb10]   # saved logs and tables, any names
+ansible-playbook playbooks/diagnose.yml -i inventories/two_spark                              # hosts; those down are in the report
+```
+
 The codes below are the causes, by what finds them.
 """
 
