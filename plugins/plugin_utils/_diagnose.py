@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from ansible_collections.tandem.serving.plugins.module_utils import (
@@ -15,19 +16,21 @@ from ansible_collections.tandem.serving.plugins.module_utils import (
     _nccl_perf,
     _nccl_verdict,
 )
-from ansible_collections.tandem.serving.plugins.module_utils._causes import remedy
-from ansible_collections.tandem.serving.plugins.module_utils._check import Check, check
+from ansible_collections.tandem.serving.plugins.module_utils._causes import fault
+from ansible_collections.tandem.serving.plugins.module_utils._check import Check
 
 
 def diagnose(folder: Path, platform: str | None = None) -> dict[str, list[Check]]:
     """Checks by file, named relative to ``folder``; what the NCCL logs of all ranks say together stands under their common name.
 
-    The folder should hold the logs of one server. `LogError` when it cannot be read or is empty.
+    The folder should hold the logs of one server. `LogError` when it is empty.
     """
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     if not files:
         raise _log_source.LogError(f"No file in {folder}: point diagnose_logs at a folder with logs.")
-    found: dict[str, list[Check]] = {}
+    closed = [path for path in files if not os.access(path, os.R_OK)]
+    found = {str(path.relative_to(folder)): [_closed(path)] for path in closed}
+    files = [path for path in files if path not in closed]
     nccl = {path: log for path in files if (log := _nccl_log.read(_source(path, folder))).processes or log.version}
     if nccl:
         name = "all ranks" if len(nccl) > 1 else str(next(iter(nccl)).relative_to(folder))
@@ -73,15 +76,12 @@ def _performance(path: Path, name: str, platform: str | None) -> list[Check]:
     )
 
 
+def _closed(path: Path) -> Check:
+    said = "permission denied"
+    return fault("log", "not_read", "a file to read", said, verdict="inconclusive", evidence=[f"{path}: {said}"])
+
+
 def _unknown(name: str) -> Check:
-    cause = "no_known_line"
+    expected = "lines of NCCL, an engine, nccl-tests or perftest"
     evidence = [f"{name}: nothing that is known"]
-    return check(
-        "log",
-        "inconclusive",
-        "lines of NCCL, an engine, nccl-tests or perftest",
-        "none",
-        cause=cause,
-        evidence=evidence,
-        remedy=remedy(cause),
-    )
+    return fault("log", "no_known_line", expected, "none", verdict="inconclusive", evidence=evidence)

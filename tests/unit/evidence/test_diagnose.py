@@ -46,6 +46,14 @@ def test_each_file_is_what_it_says(folder: Path) -> None:
     assert nccl["evidence"][0].startswith("a.txt:11: ")
 
 
+def test_a_closed_file_does_not_hide_the_others(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.access", lambda path, mode: path.name != "engine")
+    found = diagnose(str(folder))
+    [closed] = found["engine"]
+    assert (closed["verdict"], closed["cause"]) == ("inconclusive", "not_read")
+    assert found["all ranks"][0]["cause"] == "init_not_complete"
+
+
 def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(AnsibleFilterError, match="No file in"):
         diagnose(str(tmp_path))
