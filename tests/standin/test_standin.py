@@ -40,10 +40,10 @@ STATION = System("glm53_nvfp4_station", "station", {"model": MODEL})
 
 # A fault, the stage that meets it, and what is said of it.
 FAULTS = [
-    (TENSORFOLD, "window", "524288"),
+    (TENSORFOLD, "window", "cannot hold one request of max-model-len"),
     (TENSORFOLD, "split", "NCCL failed"),
     (TENSORFOLD, "repeats", "canary_repeats"),
-    (TENSORFOLD, "socket", "socket"),
+    (TENSORFOLD, "socket", "socket_transport"),
     (STATION, "free_memory", "startup_free_memory_below_request"),
     (STATION, "kv", "81664"),
     (STATION, "gid", "gid_index_empty"),

@@ -34,8 +34,8 @@ KEPT_LOGS = 20
 START_ENV = Path("/run/tandem/start.env")
 
 
-# How long the first process of a rank may take to end the others.
-ALONE = 15
+# Seconds that an API without its engine has to answer its clients.
+ALONE = 5
 
 
 class RefusedError(Exception):
@@ -164,11 +164,13 @@ def prepare(about: Mapping[str, Any]) -> None:
         )
 
 
-def processes(container: str) -> list[tuple[int, str]]:
-    """Processes of a container with their state, such as T for one that is frozen."""
-    asked = ["docker", "top", container, "-eo", "pid,stat"]
-    listed = subprocess.run(asked, capture_output=True, text=True, check=False).stdout
-    return [(int(pid), state) for pid, state in re.findall(r"^\s*(\d+)\s+(\S+)", listed, re.MULTILINE)]
+def processes(container: str) -> dict[int, str]:
+    """Processes of a container with their state, such as T for one that is frozen. The first one stands first."""
+    words = ["docker", "top", container, "-eo", "pid,stat,args"]
+    listed = subprocess.run(words, capture_output=True, text=True).stdout
+    found = re.findall(r"^\s*(\d+)\s+(\S+)\s+(.*)", listed, re.MULTILINE)
+    # Python's own helper lives as long as the first process.
+    return {int(pid): state for pid, state, args in found if "resource_tracker" not in args}
 
 
 def tell(pids: Iterable[int], what: signal.Signals) -> None:
@@ -178,17 +180,20 @@ def tell(pids: Iterable[int], what: signal.Signals) -> None:
 
 
 def end(container: str, seconds: int) -> None:
-    """Ask a container to end: its first process, and where that waits for others that hang, all of them.
+    """Ask a container to end. Docker kills what is left after ``seconds``.
 
-    Docker kills what is left after ``seconds``. Frozen processes are woken, so that they hear it.
+    Frozen processes are woken, so that they hear it. An API that is left alone, without the engine that it started, waits for
+    clients who will get no answer, and is killed: it holds no memory of a GPU.
     """
-    tell((pid for pid, state in processes(container) if state.startswith("T")), signal.SIGCONT)
-    with subprocess.Popen(
-        ["docker", "stop", "--time", str(seconds), container], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    ) as stopping:
-        try:
-            stopping.wait(ALONE)
-        except subprocess.TimeoutExpired:
-            tell((pid for pid, _state in processes(container)), signal.SIGTERM)
+    before = processes(container)
+    tell((pid for pid, state in before.items() if state.startswith("T")), signal.SIGCONT)
+    words = ["docker", "stop", "--time", str(seconds), container]
+    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as stopping:
+        alone = 0
+        while alone < ALONE and stopping.poll() is None:
+            time.sleep(1)
+            alone = alone + 1 if len(before) > 1 and len(processes(container)) == 1 else 0
+        if stopping.poll() is None:
+            tell(processes(container), signal.SIGKILL)
     # What a power cut left behind.
-    subprocess.run(["docker", "rm", "--force", container], capture_output=True, check=False)
+    subprocess.run(["docker", "rm", "--force", container], capture_output=True)

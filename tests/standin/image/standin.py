@@ -337,7 +337,8 @@ def tensorfold(model: str, given: dict[str, str | None]) -> None:
     say(f"[tensorfold] startup estimate 88.09 GiB for rank {rank}")
     if FAULT == "window":
         end(
-            f"[tensorfold] cannot fit requested context {context}; largest fitting prompt-plus-reply window: 524288 tokens"
+            f"tensorfold: CUDA startup memory budget cannot fit requested context {context}; estimated largest fitting "
+            "prompt-plus-reply window: 524288 tokens"
         )
     say(f"[tensorfold] rank {rank}: layers 0..44")
     ranks = Ranks(rank, nranks, str(given["master"]), int(given["master-port"] or 0))

@@ -9,6 +9,8 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -119,20 +121,42 @@ def test_the_logs_of_the_last_starts_are_kept(tmp_path: Path) -> None:
     rank_host.forget_logs(tmp_path / "none", 2)
 
 
-def test_all_processes_are_asked_where_the_first_one_waits_for_a_frozen_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    processes = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
-    processes[1].send_signal(signal.SIGSTOP)
+@pytest.fixture
+def rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """An API and its engine, and a docker that asks the engine to end and waits for both."""
+    found = [subprocess.Popen(["sleep", "60"]) for _ in range(2)]
+    pids = [str(process.pid) for process in found]
+    living = f"ps -o pid,stat,args -p {','.join(pids)} | grep -v ' Z'"
     docker = tmp_path / "docker"
-    pids = ",".join(str(process.pid) for process in processes)
-    # Stopping takes until the last process is gone.
     docker.write_text(
-        "#!/bin/sh\n"
-        f"case $1 in top) ps -o pid,stat -p {pids} ;; stop) while ps -o stat= -p {pids} | grep -qv Z; do sleep 0.1; done ;; esac\n"
+        f"#!/bin/sh\ncase $1 in top) {living} ;; "
+        f"stop) kill -TERM {pids[1]}; while {living} | grep -q sleep; do sleep 0.1; done ;; esac\n"
     )
     docker.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(rank_host, "ALONE", 0.5)
+    monkeypatch.setattr(rank_host, "ALONE", 1)
+    yield found
+    for process in found:
+        process.kill()
+
+
+def test_a_frozen_engine_hears_that_it_has_to_end_and_a_lonely_api_is_killed(
+    rank: list[subprocess.Popen[bytes]],
+) -> None:
+    api, engine = rank
+    engine.send_signal(signal.SIGSTOP)
     rank_host.end("tandem-rank", 60)
-    assert [process.wait(10) for process in processes] == [-signal.SIGTERM] * 2
+    assert [api.wait(10), engine.wait(10)] == [-signal.SIGKILL, -signal.SIGTERM]
+
+
+def test_nothing_is_killed_while_the_engine_ends(
+    rank: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api, engine = rank
+    monkeypatch.setattr(rank_host, "ALONE", 30)
+    told: list[Any] = []
+    monkeypatch.setattr(rank_host, "tell", lambda pids, what: told.append((list(pids), what)))
+    threading.Timer(2, api.terminate).start()
+    rank_host.end("tandem-rank", 60)
+    assert told == [([], signal.SIGCONT)]
+    assert [api.wait(10), engine.wait(10)] == [-signal.SIGTERM] * 2

@@ -98,6 +98,7 @@ CASES: list[Case] = [
         {},
     ),
     (EXL3, "drafter_runner", env(VLLM_USE_V2_MODEL_RUNNER=0), {"speculation": "dflash"}, {}),
+    (EXL3, "engine_killed", serve(shutdown_timeout=0), {}, {}),
     (EXL3, "async_scheduling", serve(async_scheduling=True), {"speculation": "dflash"}, {}),
     (EXL3, "async_scheduling", serve(async_scheduling=None), {"speculation": "mtp"}, {}),
     (EXL3, "capture_sizes", serve(cudagraph_capture_sizes=[1, 2, 4]), {"speculation": "mtp"}, {}),
