@@ -123,7 +123,9 @@ def arm(module: AnsibleModule, changed: dict[str, str], apply: list[list[str]]) 
     flush = [["ip", "addr", "flush", "dev", name, "scope", "global"] for name in module.params["netdevs"]]
     script += [shlex.join(words) for words in (*flush, *apply, *running(module))]
     (_KEPT / "script").write_text("\n".join([*script, ""]))
-    words = [f"--unit={_UNIT}", f"--on-active={module.params['rollback_seconds']}", "/bin/sh", str(_KEPT / "script")]
+    # systemd may otherwise be a minute late.
+    words = [f"--unit={_UNIT}", f"--on-active={module.params['rollback_seconds']}", "--timer-property=AccuracySec=1s"]
+    words += ["/bin/sh", str(_KEPT / "script")]
     module.run_command([module.get_bin_path("systemd-run", required=True), *words], check_rc=True)
 
 
