@@ -160,7 +160,7 @@ def test_roll_back_when_ansible_does_not_come_back(lab: Lab) -> None:
     result = lab.ansible(playbook="abandon.yml")
     assert result.returncode == 0, result.stdout
     assert "10.45.0.1" in addresses(lab, "a")
-    lab.ssh("a", "for n in $(seq 45); do ip -4 -o addr | grep -q 192.168.101 && break; sleep 1; done; sleep 2")
+    lab.ssh("a", "for n in $(seq 50); do [ $(ip -4 -o addr | grep -c 192.168.10) = 2 ] && break; sleep 1; done")
     assert addresses(lab, "a") == before
     assert "192.168.100" in lab.ssh("a", "cat /etc/netplan/60-tandem-fabric.yaml")
 
