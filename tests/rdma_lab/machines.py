@@ -42,7 +42,9 @@ class Lab:
         self.nics: dict[str, list[tuple[str, str, str]]] = {}
         for one, other in cables:
             port = _free_port()
-            for end, wire in ((one, f"listen=127.0.0.1:{port}"), (other, f"connect=127.0.0.1:{port}")):
+            # The machine that starts first listens.
+            first, second = sorted((one, other))
+            for end, wire in ((first, f"listen=127.0.0.1:{port}"), (second, f"connect=127.0.0.1:{port}")):
                 self.nics.setdefault(end[0], []).append((end[1], end[2], wire))
         self.names = sorted(self.nics)
         self.ports = {name: _free_port() for name in self.names}
