@@ -81,11 +81,19 @@ molecule: $(VENV)/.tests rig ## Each role on the two local machines
 
 .PHONY: e2e
 e2e: $(VENV)/.tests rig ## The whole job and its faults
-	pytest -n0 -v tests/e2e/test_site.py tests/e2e/test_hub.py
+	pytest -n0 -v tests/e2e
 
 .PHONY: playbooks
 playbooks: $(VENV)/.tests rig ## The playbooks for every day on the two local machines
-	pytest -n0 -v tests/e2e/test_playbooks.py
+	pytest -n0 -v tests/playbooks
+
+.PHONY: standin
+standin: $(VENV)/.tests rig ## The systems that need hardware, against engines that only look like them
+	pytest -n0 -v tests/standin
+
+.PHONY: drill
+drill: $(VENV)/.tests rig ## Break the pair in every way for half an hour, and see it serve again
+	python tests/drill/drill.py --minutes 30
 
 .PHONY: engine
 engine: $(VENV)/.tests rig ## The recipes' arguments by vLLM's own parser

@@ -74,7 +74,11 @@ def test_gpus_of_unified_memory_have_no_size_of_their_own() -> None:
         ({"remove_ipc": True}, "gb10", "logind_removes_ipc"),
         ({"gpus": []}, "gb10", "gpu_not_found"),
         ({}, "gb300", "gpu_not_found"),
-        ({"gpus": [_host.Gpu(name="NVIDIA GB10", uuid="", driver="590.44", memory=0, stuck=False)]}, "gb10", "driver_590"),
+        (
+            {"gpus": [_host.Gpu(name="NVIDIA GB10", uuid="", driver="590.44", memory=0, stuck=False)]},
+            "gb10",
+            "driver_590",
+        ),
         ({"cpu_flags": ["sse2"]}, "generic", "cpu_without_avx2"),
     ],
 )
