@@ -15,6 +15,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -47,7 +48,7 @@ def size(folder: Path) -> int:
 
 def complete(folder: Path) -> dict[str, list[int]]:
     """Inode and time of all files that are named after their content."""
-    stats = {entry.name: entry.stat() for entry in files(folder) if not Path(entry.name).suffix}
+    stats = {entry.name: entry.stat() for entry in files(folder) if re.fullmatch("[0-9a-f]{40,64}", entry.name)}
     return {name: [stat.st_ino, stat.st_mtime_ns] for name, stat in stats.items()}
 
 

@@ -84,9 +84,9 @@ def write_blob(layer: Layer, pieces: Iterator[bytes], root: Path, count: Callabl
     part.rename(path)
 
 
-def fetch_blob(layer: Layer, root: Path, append: Callable[[str, Path], None]) -> str:
-    """Fetch a layer's blob from another host and return its path. I(append) adds to a C(.part) what it still lacks."""
-    name = blob_path(layer["digest"])
+def fetch_blob(wanted: str, root: Path, append: Callable[[str, Path], None]) -> str:
+    """Fetch the blob of a digest from another host and return its path. I(append) adds to a C(.part) what it still lacks."""
+    name = blob_path(wanted)
     part = (root / name).with_suffix(".part")
     if (root / name).exists():
         return name
@@ -96,9 +96,9 @@ def fetch_blob(layer: Layer, root: Path, append: Callable[[str, Path], None]) ->
         while data := file.read(1 << 20):
             digest.update(data)
     found = f"sha256:{digest.hexdigest()}"
-    if found != layer["digest"]:
+    if found != wanted:
         part.unlink()
-        raise LoadError(f"layer {layer['digest']} arrived with the digest {found} and was removed; run this again")
+        raise LoadError(f"blob {wanted} arrived with the digest {found} and was removed; run this again")
     part.rename(root / name)
     return name
 

@@ -102,14 +102,21 @@ def fetched(params: dict[str, Any], share: _rsync.Share, progress: Progress) -> 
         while not ended.wait(0.5):
             progress.set(done=on_disk(root, layers))
 
+    def fetch(digest: str) -> str:
+        return _image_layout.fetch_blob(digest, root, share.append)
+
     threading.Thread(target=look, daemon=True).start()
     pool = ThreadPoolExecutor(params["streams"])
     try:
         for name in params["files"]:
-            (root / name).unlink(missing_ok=True)
-            share.append(name, root / name)
+            if name.startswith(_image_layout.BLOBS):
+                fetch(f"sha256:{Path(name).name}")
+            else:
+                (root / name).unlink(missing_ok=True)
+                share.append(name, root / name)
             yield name
-        for name in pool.map(lambda layer: _image_layout.fetch_blob(layer, root, share.append), layers):
+        # Of two empty layers in an image there is one blob.
+        for name in pool.map(fetch, dict.fromkeys(layer["digest"] for layer in layers)):
             progress.next_item(name)
             yield name
     finally:

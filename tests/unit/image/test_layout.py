@@ -79,10 +79,10 @@ def test_a_cut_layer_goes_on(image: Image, spool: Path, have: int) -> None:
     path = spool / _image_layout.blob_path(layer["digest"])
     path.with_suffix(".part").write_bytes(tar[:have])
     peer = Peer(tar)
-    assert spool / _image_layout.fetch_blob(layer, spool, peer.append) == path
+    assert spool / _image_layout.fetch_blob(layer["digest"], spool, peer.append) == path
     assert path.read_bytes() == tar
     assert peer.sent == len(tar[have:]) if have else len(tar)
-    _image_layout.fetch_blob(layer, spool, peer.append)
+    _image_layout.fetch_blob(layer["digest"], spool, peer.append)
     assert peer.sent == len(tar[have:]) if have else len(tar)
 
 
@@ -91,9 +91,9 @@ def test_a_wrong_layer_is_removed_and_mended(image: Image, spool: Path) -> None:
     path = spool / _image_layout.blob_path(layer["digest"])
     path.with_suffix(".part").write_bytes(b"wrong" + tar[5:100])
     with pytest.raises(LoadError, match="arrived with the digest"):
-        _image_layout.fetch_blob(layer, spool, Peer(tar).append)
+        _image_layout.fetch_blob(layer["digest"], spool, Peer(tar).append)
     assert not path.exists()
-    _image_layout.fetch_blob(layer, spool, Peer(tar).append)
+    _image_layout.fetch_blob(layer["digest"], spool, Peer(tar).append)
     assert digest_of(path.read_bytes()) == layer["digest"]
 
 

@@ -168,7 +168,7 @@ def test_flipped_bit_in_a_cut_layer(head: Head, worker: Worker) -> None:
     part.parent.mkdir(parents=True)
     part.with_suffix(".part").write_bytes(b"x" * 1000)
     failed = worker.run()
-    assert f"layer {layer['digest']} arrived with the digest" in failed["msg"]
+    assert f"blob {layer['digest']} arrived with the digest" in failed["msg"]
     assert worker.engine.loaded == {}
     assert worker.run()["bytes"] < sum(layer["size"] for layer in head.image["layers"])
     assert len(worker.engine.loaded) == len(head.files) + LAYERS
