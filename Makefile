@@ -102,7 +102,12 @@ engine: $(VENV)/.tests rig ## The recipes' arguments by vLLM's own parser
 .PHONY: rdma-lab
 rdma-lab: $(VENV)/.tests ## The fabric role on virtual machines with software RDMA
 	tests/rdma_lab/build
-	pytest -n0 tests/rdma_lab
+	pytest -n2 --dist loadfile tests/rdma_lab/test_{pair,triangle,ring}.py
+
+.PHONY: nfs-lab
+nfs-lab: $(VENV)/.tests ## Weights over NFS on the same machines
+	tests/rdma_lab/build
+	pytest -n0 tests/rdma_lab/test_nfs.py
 
 .PHONY: bench-sync
 bench-sync: $(VENV)/.tests rig ## The copy of weights against one rsync over SSH
