@@ -496,7 +496,7 @@ def test_memory_stays_flat() -> None:
 WHOLE = API + INIT + SHARDS + POOL + GRAPHS + UP + STATS + STALL + "".join(end[0] + "\n" for end in ENDS) + ROOT
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.integers(0, len(WHOLE)), st.integers(0, len(WHOLE)), st.binary(max_size=60), st.booleans())
 def test_no_damage_to_a_log_is_an_error(cut: int, place: int, noise: bytes, dos: bool) -> None:
     raw = WHOLE.encode()
@@ -508,7 +508,7 @@ def test_no_damage_to_a_log_is_an_error(cut: int, place: int, noise: bytes, dos:
     assert all(item["cause"] in CAUSES for item in checks)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.permutations(WHOLE.splitlines(keepends=True)))
 def test_no_order_of_lines_is_an_error(lines: list[str]) -> None:
     assert engine("".join(lines))["cause"] in CAUSES
@@ -526,7 +526,7 @@ NUMBERED = [
 ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_no_number_is_an_error(data: st.DataObject) -> None:
     """Lines of one shape with numbers that are too long, missing, or none."""

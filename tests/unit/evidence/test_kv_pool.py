@@ -225,7 +225,7 @@ def test_metrics_before_the_engine_knows_its_pool_prove_nothing() -> None:
     assert pool(exposition(e0=unknown))["cause"] == "no_kv_pool_line"
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     st.dictionaries(
         st.from_regex(r"[a-z_][a-z0-9_]{0,8}", fullmatch=True), st.text(max_size=20), min_size=1, max_size=4
@@ -243,7 +243,7 @@ def test_the_parser_reads_what_the_client_library_reads(labels: dict[str, str], 
     assert repr(ours[0].value) == repr(theirs[0].value)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_no_damage_to_a_sample_is_an_error(data: st.DataObject) -> None:
     raw = "".join(path.read_text() for path in SAMPLES) + exposition(e0=LABELS)

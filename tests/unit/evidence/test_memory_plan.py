@@ -194,7 +194,7 @@ def test_every_figure_stays_sane_when_nothing_fits() -> None:
     assert (found["fits"], found["pages"], found["kv_tokens"], found["largest_max_model_len"]) == (False, 0, 0, 0)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(1, 1_048_576), st.integers(0, 3000), st.integers(0, 8), st.integers(1, 20000))
 def test_the_longest_request_is_the_longest(length: int, pages: int, drafts: int, in_flight: int) -> None:
     sizes = {"drafts": drafts, "in_flight": in_flight}

@@ -20,14 +20,14 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.sampled_from([FULL, LOCAL]), st.integers(0, 400), st.text(max_size=20))
 def test_ping(said: str, end: int, noise: str) -> None:
     found = _fabric_proof.parse_ping(said[:end] + noise)
     assert found["received"] <= 3
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(JSON, max_size=3), st.integers(0, 60))
 def test_netlink(rows: list[object], end: int) -> None:
     for text in (json.dumps(rows), json.dumps(rows)[:end]):
@@ -36,7 +36,7 @@ def test_netlink(rows: list[object], end: int) -> None:
         assert _netlink.parse_lldp(text) == []
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.data())
 def test_sysfs_with_any_file_spoilt(data: st.DataObject) -> None:
     with TemporaryDirectory() as name:
