@@ -322,7 +322,7 @@ ENGINE = {
         "Wait, and look again; role rank prints the progress.",
     ),
     "rank_without_api": Cause(
-        "A rank without an API does not say when it serves.",
+        "A rank without an API says neither when it serves nor how large the KV pool is.",
         "a headless rank, its KV cache made",
         "Read the log of the head.",
     ),

@@ -106,7 +106,7 @@ def _unfailed(log: Log) -> Check:
         code, found = "no_engine_line", "no line of an engine"
     elif start.stopped:
         code, found = "stopped", "The engine was stopped in order."
-    elif start.headless and PHASES.index(start.phase) >= PHASES.index("kv"):
+    elif _is_quiet(start):
         code, found = (
             "rank_without_api",
             f"This rank has come to phase {start.phase}; the head says whether they serve.",
@@ -126,6 +126,11 @@ def _unfailed(log: Log) -> Check:
         evidence=start.stall_lines,
         remedy=remedy(code),
     )
+
+
+def _is_quiet(start: Start) -> bool:
+    """Whether a rank without an API has said all that it says."""
+    return start.headless and PHASES.index(start.phase) >= PHASES.index("kv")
 
 
 def _common(logs: Sequence[Log]) -> dict[str, Any]:
@@ -168,11 +173,14 @@ def judge_pool(
         cause = "ok_after_restart" if any(log.failed_before for log in read) else "ok"
         main = _kv_pool.told(figures, evidence, cause)
     else:
-        running = any(
-            (log.start.phase != "unknown" or log.start.stall_lines) and not (log.start.served or log.start.stopped)
+        running = [
+            log.start
             for log in read
-        )
-        main = _kv_pool.untold(evidence, "still_loading" if running else "no_kv_pool_line")
+            if (log.start.phase != "unknown" or log.start.stall_lines) and not (log.start.served or log.start.stopped)
+        ]
+        quiet = bool(running) and all(map(_is_quiet, running))
+        cause = "rank_without_api" if quiet else "still_loading" if running else "no_kv_pool_line"
+        main = _kv_pool.untold(evidence, cause)
     checks = [main, *_kv_pool.wanted(figures, evidence, min_tokens=min_tokens, max_model_len=max_model_len)]
     summary = {
         **figures,

@@ -447,6 +447,8 @@ def test_real_logs_of_two_ranks() -> None:
     assert [other[name] for name in names] == [
         "inconclusive", "rank_without_api", "kv", 4, True, "0.32.0", "10.99.0.11:29521", [],
     ]  # fmt: skip
+    pool = judge_pool([read(_log_source.from_text("log", (FIXTURES / "real_pair_rank1.log").read_text()))]).summary
+    assert (pool["verdict"], pool["cause"], pool["kv_gib"]) == ("inconclusive", "rank_without_api", 1.0)
 
 
 def test_a_real_log_up_to_a_kill() -> None:
