@@ -121,7 +121,9 @@ class Hub(ThreadingHTTPServer):
         self.root, self.log_path, self.gated = root, log, gated or {}
         self.repos: dict[str, Repo] = {}
         self.faults: list[Fault] = []
-        self.log: list[dict[str, Any]] = []
+        self.entries: list[dict[str, Any]] = []
+        self.open = 0
+        self.recorded = threading.Condition()
         self.lock = threading.Lock()
 
     @property
@@ -146,13 +148,27 @@ class Hub(ThreadingHTTPServer):
                     return fault
         return None
 
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """The access log, with every request that has begun: a client has its answer a moment before its line is written."""
+        with self.recorded:
+            self.recorded.wait_for(lambda: not self.open, timeout=10)
+        return self.entries
+
+    def begin(self) -> None:
+        """A request has begun."""
+        with self.recorded:
+            self.open += 1
+
     def record(self, entry: dict[str, Any]) -> None:
-        """Keep a line of the access log."""
-        with self.lock:
-            self.log.append(entry)
+        """Keep a line of the access log: a request has ended."""
+        with self.recorded:
+            self.open -= 1
+            self.entries.append(entry)
             if self.log_path:
                 with self.log_path.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(entry) + "\n")
+            self.recorded.notify_all()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A client that goes away is no error."""
@@ -207,6 +223,7 @@ class Handler(BaseHTTPRequestHandler):
         self.send_json({"faults": 0})
 
     def answer(self) -> None:
+        self.server.begin()
         self.sent, self.status = 0, 0
         path = unquote(urlsplit(self.path).path)
         fault = self.server.take_fault(self.command, path)

@@ -82,6 +82,7 @@ def test_a_cut_and_the_rest_by_range_are_in_the_log(hub: Hub, tmp_path: Path) ->
         answer.read()
     rest = urllib.request.Request(url, headers={"Range": "bytes=1000-"})
     assert caught.value.partial + urllib.request.urlopen(rest).read() == bytes(range(256)) * 400
+    assert len(hub.log) == 2
     lines = [json.loads(line) for line in (tmp_path / "log").read_text().splitlines()]
     assert [(line["range"], line["status"], line["sent"]) for line in lines] == [
         (None, 200, 1000),
