@@ -41,9 +41,7 @@ clean-demo: $(VENV)/.rig ## Remove all that the demo made, but its downloads
 	ansible-playbook -i localhost, tests/rig/destroy.yml
 
 .PHONY: test
-test: $(VENV)/.rig $(VENV)/.tests ## All tests that CI runs
-	$(MAKE) --no-print-directory --jobs=2 --output-sync=target rig lint unit oldest overlay sanity
-	$(MAKE) --no-print-directory e2e
+test: lint unit oldest overlay sanity e2e ## All tests that CI runs
 
 .PHONY: lint
 lint: $(VENV)/.tests ## Style and types
