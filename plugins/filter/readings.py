@@ -26,7 +26,7 @@ EXAMPLES = r"""
 - name: Read the RDMA devices
   tandem.serving.rdma_info:
   register: rdma
-  failed_when: false
+  failed_when: false  # the next task makes a failure a finding
 
 - name: Collect the checks
   ansible.builtin.set_fact:
