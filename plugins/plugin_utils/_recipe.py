@@ -121,6 +121,11 @@ def unpinned(recipe: Mapping[str, Any]) -> dict[str, list[Any]]:
 
 
 def _check_overrides(overrides: Mapping[str, Any]) -> None:
+    if not isinstance(overrides, Mapping):
+        raise RecipeError(
+            f"recipe_overrides is text, {overrides!r}, expected a mapping. On the command line that is "
+            """-e '{"recipe_overrides": {"serve": {"max-num-seqs": 4}}}'."""
+        )
     unknown = sorted(set(overrides) - set(OVERRIDABLE))
     if unknown:
         raise RecipeError(

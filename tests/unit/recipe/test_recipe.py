@@ -51,10 +51,11 @@ def test_the_recipe_itself_is_not_changed() -> None:
         ({"speculation": "eagle"}, {}, ["speculation is 'eagle'", "mtp, none", "recipe_speculation"]),
         ({"ranks": 5}, {}, ["ranks is '5'", "2, 3"]),
         ({}, {"server": {}}, ["recipe_overrides has server", "serve"]),
+        ({}, '{"serve": {}}', ["recipe_overrides is text", "expected a mapping", "-e '{"]),
         ({}, {"serve": {"max_num_seqs": 2}}, ["max_num_seqs", "max-num-seqs"]),
     ],
 )
-def test_what_makes_no_sense_is_named(selected: dict[str, Any], overrides: dict[str, Any], words: list[str]) -> None:
+def test_what_makes_no_sense_is_named(selected: dict[str, Any], overrides: Any, words: list[str]) -> None:
     with pytest.raises(RecipeError) as error:
         resolve([BASE], selected, overrides)
     for word in words:
