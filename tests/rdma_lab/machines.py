@@ -63,6 +63,7 @@ class Lab:
                 if time.monotonic() > limit or any(machine.poll() is not None for machine in self.machines):
                     raise RuntimeError(f"{name} did not start: {(self.folder / f'{name}.log').read_text()[-2000:]}")
                 time.sleep(1)
+            self._connect(name)
 
     def stop(self) -> None:
         """Stop all machines."""
@@ -133,20 +134,27 @@ class Lab:
         }
         (self.folder / "hosts.json").write_text(json.dumps({"ranks": {"hosts": hosts}}))
 
+    def _ssh(self, name: str) -> list[str]:
+        options = {
+            "BatchMode": "yes",
+            "ConnectTimeout": "5",
+            "ControlPath": f"{self.folder}/{name}.ssh",
+            "StrictHostKeyChecking": "yes",
+            "UserKnownHostsFile": str(self.folder / "known_hosts"),
+        }
+        words = ["ssh", "-i", str(home() / "id_ed25519"), "-p", str(self.ports[name])]
+        words += [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+        return [*words, "root@127.0.0.1"]
+
+    def _connect(self, name: str) -> None:
+        """One connection for all commands: a handshake takes long on an emulated processor."""
+        words = [*self._ssh(name), "-MNf"]
+        nothing = subprocess.DEVNULL
+        subprocess.run(words, check=True, stdin=nothing, stdout=nothing, stderr=nothing, timeout=60)
+
     def ssh(self, name: str, command: str, *, check: bool = True) -> str:
         """Run a shell command on a machine. Returns its standard output."""
-        words = ["ssh", "-i", str(home() / "id_ed25519"), "-p", str(self.ports[name]), "-o", "ConnectTimeout=5"]
-        words += [
-            "-o",
-            "BatchMode=yes",
-            "-o",
-            f"UserKnownHostsFile={self.folder / 'known_hosts'}",
-            "-o",
-            "StrictHostKeyChecking=yes",
-        ]
-        done = subprocess.run(
-            [*words, "root@127.0.0.1", command], capture_output=True, text=True, check=False, timeout=60
-        )
+        done = subprocess.run([*self._ssh(name), command], capture_output=True, text=True, check=False, timeout=60)
         if check and done.returncode:
             raise RuntimeError(f"{name}: {command}: {done.stderr}")
         return done.stdout
