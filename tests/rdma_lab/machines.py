@@ -159,6 +159,10 @@ class Lab:
             raise RuntimeError(f"{name}: {command}: {done.stderr}")
         return done.stdout
 
+    def addresses(self, name: str) -> str:
+        """Interfaces of the fabric and their addresses, a line each."""
+        return self.ssh(name, "ip -4 -o addr show scope global | grep np | awk '{print $2, $4}'")
+
     def ansible(self, *words: str, playbook: str = "fabric.yml", **variables: Any) -> subprocess.CompletedProcess[str]:
         """Run a playbook of this folder over the machines."""
         environment = {

@@ -46,10 +46,6 @@ def causes(lab: Lab, host: str) -> set[str]:
     return {item["cause"] for item in lab.facts(host)["checks"]} - {"ok", "clock_not_synchronised"}
 
 
-def addresses(lab: Lab, host: str) -> str:
-    return lab.ssh(host, "ip -4 -o addr show scope global | grep np0 | awk '{print $2, $4}'")
-
-
 def added(text: str) -> list[str]:
     """The lines that a diff adds, path by path."""
     return [line for line in text.splitlines() if line.startswith("+")]
@@ -61,7 +57,7 @@ def test_configure(lab: Lab) -> None:
     assert planned.returncode == 0, planned.stdout
     assert changed(planned.stdout) == {"a": 1, "b": 1}
     assert '+          "192.168.100.1/24"' in planned.stdout
-    assert addresses(lab, "a") == ""
+    assert lab.addresses("a") == ""
 
     management = {host: lab.ssh(host, "ip -br addr show eth0") for host in lab.names}
 
@@ -73,7 +69,7 @@ def test_configure(lab: Lab) -> None:
     assert {host: lab.ssh(host, "ip -br addr show eth0") for host in lab.names} == management
     assert lab.ssh("a", "cat /sys/class/net/enP2p1s0f0np0/mtu").strip() == "9000"
     assert re.findall(r"inet6 (\S+)", lab.ssh("a", "ip -6 addr show dev enp1s0f0np0")) == ["fe80::5054:ff:fe97:100/64"]
-    assert addresses(lab, "b").splitlines() == ["enp1s0f0np0 192.168.100.2/24", "enP2p1s0f0np0 192.168.101.2/24"]
+    assert lab.addresses("b").splitlines() == ["enp1s0f0np0 192.168.100.2/24", "enP2p1s0f0np0 192.168.101.2/24"]
 
     (lab.folder / "fabric.html").rename(lab.folder / "measured.html")
     (lab.folder / "a.json").rename(lab.folder / "measured.json")
@@ -142,7 +138,7 @@ def test_second_link_local_address_moves_the_index(lab: Lab) -> None:
 
 def test_roll_back_when_the_peer_does_not_answer(lab: Lab) -> None:
     """Files of systemd-networkd, which come before those of netplan and go again."""
-    before = {host: addresses(lab, host) for host in lab.names}
+    before = {host: lab.addresses(host) for host in lab.names}
     lab.ssh("b", "iptables -I INPUT -p icmp -d 10.44.0.0/16 -j DROP")
     subnets = ["10.44.0.0/24", "10.44.1.0/24"]
     result = lab.ansible(fabric_configure=True, fabric_backend="networkd", fabric_subnets=subnets)
@@ -151,19 +147,9 @@ def test_roll_back_when_the_peer_does_not_answer(lab: Lab) -> None:
     for host in lab.names:
         limit = 'for n in $(seq 20); do [ -z "$(ip -4 -o addr | grep 10.44)" ] && break; sleep 1; done'
         lab.ssh(host, limit)
-        assert addresses(lab, host) == before[host]
+        assert lab.addresses(host) == before[host]
         assert lab.ssh(host, "ls /etc/systemd/network").split() == ["00-management.network"]
         assert lab.ssh(host, "cat /sys/class/net/enp1s0f0np0/mtu").strip() == "9000"
-
-
-def test_roll_back_when_ansible_does_not_come_back(lab: Lab) -> None:
-    before = addresses(lab, "a")
-    result = lab.ansible(playbook="abandon.yml")
-    assert result.returncode == 0, result.stdout
-    assert "10.45.0.1" in addresses(lab, "a")
-    lab.ssh("a", "for n in $(seq 50); do [ $(ip -4 -o addr | grep -c 192.168.10) = 2 ] && break; sleep 1; done")
-    assert addresses(lab, "a") == before
-    assert "192.168.100" in lab.ssh("a", "cat /etc/netplan/60-tandem-fabric.yaml")
 
 
 def test_management_interface_is_refused(lab: Lab) -> None:

@@ -61,6 +61,17 @@ def test_triangle(lab: Lab) -> None:
         assert shown.split() == [f"tandem-{P1[0]}", "9000"]
 
 
+def test_roll_back_when_ansible_does_not_come_back(lab: Lab) -> None:
+    before = lab.addresses("a")
+    assert before.startswith(f"{P0[0]} 192.168.")
+    result = lab.ansible(playbook="abandon.yml")
+    assert result.returncode == 0, result.stdout
+    assert f"{P0[0]} 10.45.0.1/24" in lab.addresses("a")
+    lab.ssh("a", "for n in $(seq 55); do ip -4 -o addr | grep -q 10.45 || break; sleep 1; done; sleep 2")
+    assert lab.addresses("a") == before
+    assert "10.45" not in lab.ssh("a", f"cat /etc/NetworkManager/system-connections/tandem-{P0[0]}.nmconnection")
+
+
 def test_mirrored_cable(lab: Lab) -> None:
     lab.ssh("b", SWAP)
     result = lab.ansible(fabric_nccl_version="2.30.7", **OPTIONS)
