@@ -36,16 +36,18 @@ FOLDER = "/run/tandem"
 _DAY = 24 * 3600
 _OUT_OF_REACH = 600
 
-# What one look asks of the host: the job's note, its result so far, its state, and whether the process of that state lives.
+# What one look asks of the host: the job's note, its result so far, its state, and whether it lives: the process of that state, or the
+# wrapper, which writes the result a moment after that process ended. That first: what is dead has no result to come.
 _LOOK = r"""
 note={note}; state={state}
 show() {{ if [ -s "$1" ]; then cat "$1"; else echo null; fi; echo; }}
-show "$note"
-results=$(sed -n 's/.*"results_file": "\([^"]*\)".*/\1/p' "$note" 2>/dev/null)
-show "$results"
-show "$state"
 pid=$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' "$state" 2>/dev/null)
-if [ -z "$pid" ] || kill -0 "$pid" 2>/dev/null; then echo true; else echo false; fi
+jid=$(sed -n 's/.*"jid": "j\([0-9]*\).*/\1/p' "$note" 2>/dev/null)
+if [ -z "$pid" ] || kill -0 "$pid" 2>/dev/null || grep -qsa "[j]$jid" /proc/[0-9]*/cmdline; then alive=true; else alive=false; fi
+show "$note"
+show "$(sed -n 's/.*"results_file": "\([^"]*\)".*/\1/p' "$note" 2>/dev/null)"
+show "$state"
+echo $alive
 """
 
 
