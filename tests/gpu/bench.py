@@ -15,6 +15,7 @@ from common import DEVICE, MODEL, experts, routing, stack
 from tandem_overlay import dense, reference
 from tandem_overlay.experts import Experts, _coop_scratch, _fused_scratch
 from tandem_overlay.kernels import kernels
+from tandem_overlay.settings import Settings
 from torch import Tensor
 
 TOKENS = (1, 2, 4, 8, 32, 256, 1024)
@@ -91,6 +92,7 @@ def moe(name: str) -> list[dict[str, object]]:
     before = torch.cuda.memory_allocated()
     layer = experts(4, name)
     memory = torch.cuda.memory_allocated() - before
+    plain = Experts(layer.gate, layer.up, layer.down, TOP_K, layer.limit, Settings(reference=True))
     rows = []
     for tokens in TOKENS:
         data = inputs(tokens, 24 if tokens <= 32 else 6)
@@ -107,13 +109,18 @@ def moe(name: str) -> list[dict[str, object]]:
         row: dict[str, object] = {"codebook": name, "tokens": tokens}
         for kind in [*kinds, "layer"]:
             row["layer_again" if kind in row else kind] = microseconds(kinds[kind], graph)
-        if tokens >= 32:
-            apart = [partial(reference.experts, *d, layer.count, layer._expert) for d in half[:2]]
-            row["one_by_one"] = microseconds(apart, graph=False, repeats=3)
+        apart = [partial(reference.experts, *d, layer.count, layer._expert) for d in half[:2]]
+        row["one_by_one"] = microseconds(apart, graph=False, repeats=3)
+        row["reference"] = microseconds([lambda d=d: plain(*d) for d in data[:1]], graph=False, repeats=3)
         row["overhead_percent"] = 100 * (row["layer"] / row["direct_casts"] - 1)
         rows.append(row)
         print({key: round(v, 1) if isinstance(v, float) else v for key, v in row.items()}, flush=True)
-    rows.append({"codebook": name, "memory_mib": memory / 2**20, "bf16_mib": COUNT * 3 * HIDDEN * INNER * 2 / 2**20})
+    coop = _coop_scratch(DEVICE, HIDDEN, INNER, layer.coop_tokens, TOP_K)
+    scratch = [*_fused_scratch(DEVICE, HIDDEN, INNER, layer.settings.rows), *coop.rotated, *coop.hidden]
+    scratch += [coop.active, coop.down, coop.counters, coop.out]
+    shared = sum(tensor.nbytes for tensor in scratch)
+    mib = {"layer": memory, "scratch of all layers": shared, "layer in bf16": COUNT * 3 * HIDDEN * INNER * 2}
+    rows.append({"codebook": name, "mib": {what: size / 2**20 for what, size in mib.items()}})
     print(rows[-1], flush=True)
     return rows
 

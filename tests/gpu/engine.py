@@ -74,14 +74,18 @@ class Engine:
             start_new_session=True,
         )
 
+    def stop(self) -> None:
+        """It says where it stands, and ends."""
+        os.killpg(self.process.pid, signal.SIGABRT)
+        time.sleep(2)
+        os.killpg(self.process.pid, signal.SIGKILL)
+
     def answer(self, limit: float) -> object:
-        """What it generated, or what it failed with. After `limit` seconds from its start it says where it stands and ends."""
+        """What it generated, or what it failed with. After `limit` seconds from its start it is stopped."""
         try:
             status = self.process.wait(max(1, limit + self.began - time.monotonic()))
         except subprocess.TimeoutExpired:
-            os.killpg(self.process.pid, signal.SIGABRT)
-            time.sleep(2)
-            os.killpg(self.process.pid, signal.SIGKILL)
+            self.stop()
             status = f"not done after {limit:g} s"
         text = (LOGS / f"{self.name}.log").read_text(errors="replace")
         print(f"{self.name}: {status}, {time.monotonic() - self.began:.0f} s", flush=True)
@@ -97,36 +101,42 @@ class Engine:
 def compare(name: str, found: object, twin: object) -> dict[str, object]:
     if isinstance(found, str) or isinstance(twin, str):
         return {"name": name, "error": str(found)[:2000], "twin": str(twin)[:500]}
-    pairs = [
-        (a, b)
-        for mine, theirs in zip(found, twin, strict=True)
-        for a, b in zip(mine["logprobs"], theirs["logprobs"], strict=True)
-    ]
-    same = all(mine["tokens"] == theirs["tokens"] for mine, theirs in zip(found, twin, strict=True))
-    return {"name": name, "same_tokens": same, "logprob_difference": max(abs(a - b) for a, b in pairs)}
+    mine, theirs = (torch.tensor([answer["logprobs"] for answer in answers]) for answers in (found, twin))
+    return {
+        "name": name,
+        "same_tokens": [answer["tokens"] for answer in found] == [answer["tokens"] for answer in twin],
+        "chosen_differs": (mine - theirs)[..., 0].abs().max().item(),
+        "likeliest_differ": (mine - theirs).abs().max().item(),
+        "margin": (theirs[..., 0] - theirs[..., 1]).min().item(),
+    }
 
 
 def main() -> None:
     folder = Path(tempfile.mkdtemp())
     experts, twin = tiny.make(folder / "experts", **SHAPE)
-    # With other weights a token may be as likely as the next, and the rounding of bf16 then decides.
-    whole, whole_twin = tiny.make(folder / "whole", everything=True, name="mul1", bits=5, seed=4, **SHAPE)
+    whole = {
+        f"whole{seed}": tiny.make(folder / f"whole{seed}", everything=True, name=name, bits=bits, seed=seed, **SHAPE)
+        for seed, name, bits in ((1, "mul1", 5), (2, "mul1", 5), (3, "mul1", 5), (4, "3inst", 6), (5, "mcg", 3))
+    }
     torch.save({"directions": torch.randn(SHAPE["hidden_size"])}, folder / "direction.pt")
     ablated = {"TANDEM_OVERLAY_ABLATION": f"direction={folder / 'direction.pt'},layers=0-2"}
     two: dict[str, object] = {"tensor_parallel_size": 2}
+    nodes = two | {"nnodes": 2, "master_addr": "127.0.0.1", "master_port": 29777, "distributed_executor_backend": "mp"}
     waves = [
         [
-            Engine("twin", twin, "0", {}),
-            Engine("whole-twin", whole_twin, "1", {}),
-            Engine("experts", experts, "0", {}),
-            Engine("whole", whole, "1", {}),
+            Engine("experts-twin", twin, "0", {}),
+            Engine("experts", experts, "1", {}),
             Engine("ablated-twin", twin, "0", {}, ablated),
             Engine("ablated", experts, "1", {}, ablated),
+            *(Engine(f"{name}-twin", pair[1], "0", {}) for name, pair in whole.items()),
+            *(Engine(name, pair[0], "1", {}) for name, pair in whole.items()),
         ],
         [
             Engine("experts-tp2", experts, "0,1", two),
             Engine("experts-ep2", experts, "0,1", two | {"enable_expert_parallel": True}),
-            Engine("whole-tp2", whole, "0,1", two),
+            Engine("whole1-tp2", whole["whole1"][0], "0,1", two),
+            Engine("whole1-nodes", whole["whole1"][0], "0", nodes | {"node_rank": 0}),
+            Engine("node1", whole["whole1"][0], "1", nodes | {"node_rank": 1}),
         ],
     ]
     answers: dict[str, object] = {}
@@ -135,11 +145,13 @@ def main() -> None:
         for engine in wave:
             engine.start()
         for engine in wave:
-            answers[engine.name] = engine.answer(120)
+            if engine.name == "node1":
+                engine.stop()
+                continue
+            answers[engine.name] = engine.answer(180)
             if not engine.name.endswith("twin"):
-                kind = engine.name.partition("-")[0]
-                base = "twin" if kind == "experts" else f"{kind}-twin"
-                results.append(compare(engine.name, answers[engine.name], answers[base]))
+                twin_name = f"{engine.name.partition('-')[0]}-twin"
+                results.append(compare(engine.name, answers[engine.name], answers[twin_name]))
                 print(results[-1], flush=True)
         if out := os.environ.get("OUT"):
             Path(out, "engine.json").write_text(json.dumps(results, indent=1))

@@ -136,12 +136,16 @@ def one(selftest: list[str]) -> tuple[dict[str, Any], str]:
     return dict(zip([name for models in names.values() for name in models], found, strict=True)), "".join(said)
 
 
-def same(found: Any, expected: Any) -> bool:
-    """Whether the tokens are the same, and the logprobs as far as bf16 weights tell."""
-    return [answer["tokens"] for answer in found] == [answer["tokens"] for answer in expected] and all(
-        mine["logprobs"] == pytest.approx(theirs["logprobs"], abs=0.01)
-        for mine, theirs in zip(found, expected, strict=True)
+def agree(found: Any, twin: Any) -> None:
+    """The same tokens, each chosen by the twin with a clear margin, and the five highest logprobs as far as bf16 weights tell."""
+    assert [answer["tokens"] for answer in found] == [answer["tokens"] for answer in twin]
+    ours, theirs = ([top for answer in answers for top in answer["logprobs"]] for answers in (found, twin))
+    assert min(top[0] - top[1] for top in theirs) > 0.1
+    difference = max(
+        abs(a - b) for our, their in zip(ours, theirs, strict=True) for a, b in zip(our, their, strict=True)
     )
+    print(f"logprobs within {difference:.2g}")
+    assert difference < 0.01
 
 
 def test_the_image_builds_and_tests_itself(selftest: list[str]) -> None:
@@ -153,13 +157,13 @@ def test_the_image_builds_and_tests_itself(selftest: list[str]) -> None:
 
 def test_packed_experts_answer_as_their_twin(one: tuple[dict[str, Any], str]) -> None:
     found, log = one
-    assert same(found["experts/exl3"], found["experts/bf16"])
+    agree(found["experts/exl3"], found["experts/bf16"])
     assert "EXL3 experts: configured_tier=reference effective_tier=reference" in log
 
 
 def test_a_wholly_packed_model_answers_as_its_twin(one: tuple[dict[str, Any], str]) -> None:
     found, log = one
-    assert same(found["whole/exl3"], found["whole/bf16"])
+    agree(found["whole/exl3"], found["whole/bf16"])
     assert "EXL3 dense: configured_tier=exl3_gemm effective_tier=reference" in log
     assert "EXL3 shared experts: on the stream of the routed experts" in log
 
@@ -186,24 +190,25 @@ def test_a_damaged_checkpoint_stops_the_start(one: tuple[dict[str, Any], str], n
 
 def pair(options: dict[str, Any], **env: object) -> tuple[Any, str, str]:
     """What a checkpoint with packed experts says on both machines together, and the log of each."""
-    flags = [word for key, value in (ENGINE | TWO | options).items() for word in flag(key, value)]
-    model = f"{FOLDER}/models/experts/exl3"
-    command = ["vllm", "serve", model, "--headless", "--node-rank", "1", *flags]
-    worker = container(WORKER, "rank1", command, **env)
-    try:
-        said = end(generate(HEAD, "rank0", [("experts/exl3", TWO | options | {"node_rank": 0})], **env))
-    finally:
-        start(WORKER, "docker rm --force tandem-overlay-rank1").communicate()
-        log = worker.communicate()[0].decode(errors="replace")
-        print(log)
+    worker, head = (
+        generate(machine, f"rank{rank}", [("experts/exl3", TWO | options | {"node_rank": rank})], **env)
+        for rank, machine in ((1, WORKER), (0, HEAD))
+    )
+    with ThreadPoolExecutor() as pool:
+        log = pool.submit(lambda: worker.communicate()[0].decode(errors="replace"))
+        try:
+            said = end(head)
+        finally:
+            start(WORKER, "docker rm --force tandem-overlay-rank1").communicate()
+            print(log.result())
     (found,) = answers(said)
-    return found, said, log
+    return found, said, log.result()
 
 
 def test_two_machines_answer_as_one(one: tuple[dict[str, Any], str]) -> None:
     """Also, each process of both registers the plugin."""
     found, head, worker = pair({}, VLLM_WORKER_MULTIPROC_METHOD="spawn")
-    assert same(found, one[0]["experts/bf16"])
+    agree(found, one[0]["experts/bf16"])
     registered = [line for line in (head + worker).splitlines() if "quantization exl3 registered" in line]
     assert [line for line in registered if "EngineCore" in line], head[-4000:]
     assert len([line for line in registered if "Worker" in line]) == 2, registered
@@ -211,12 +216,6 @@ def test_two_machines_answer_as_one(one: tuple[dict[str, Any], str]) -> None:
 
 def test_whole_experts_on_each_machine_answer_as_one(one: tuple[dict[str, Any], str]) -> None:
     found, head, worker = pair({"enable_expert_parallel": True}, VLLM_ENABLE_V1_MULTIPROCESSING=0)
-    assert same(found, one[0]["experts/bf16"])
+    agree(found, one[0]["experts/bf16"])
     assert "experts_local=2 hidden=256 intermediate_local=256" in head
     assert "experts_local=2 hidden=256 intermediate_local=256" in worker
-
-
-def flag(key: str, value: object) -> list[str]:
-    """A command line option as vLLM takes it."""
-    name = f"--{key.replace('_', '-')}"
-    return [name] if value is True else [name, json.dumps(value) if isinstance(value, dict) else str(value)]

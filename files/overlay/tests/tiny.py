@@ -62,7 +62,7 @@ def random_matrix(
             -(1 << 15), 1 << 15, (n_in // 16, n_out // 16, int(16 * bits)), generator=random, dtype=torch.int16
         ),
         "suh": (signs(n_in) * (0.5 + torch.rand(n_in, generator=random)) * scale).half(),
-        "svh": (signs(n_out) * (0.5 + torch.rand(n_out, generator=random))).half(),
+        "svh": (signs(n_out) * (0.75 + torch.rand(n_out, generator=random) / 2)).half(),
     }
 
 
@@ -90,8 +90,25 @@ def matrices(config: dict[str, Any]) -> Iterator[tuple[str, int, int, bool]]:
 
 
 def scale(module: str) -> float:
-    """Small logits keep the rounding of the twin's weights to bf16 out of the comparison."""
-    return 0.4 if module == "lm_head" else 1.0
+    """Logits below 2 keep bf16 to steps of 0.008; what a layer adds must not hide what the embeddings say."""
+    return 0.2 if module == "lm_head" else 0.3 if module.endswith(("o_proj", "down_proj")) else 1.0
+
+
+def embeddings(head: torch.Tensor, gates: list[torch.Tensor], top_k: int, random: torch.Generator) -> torch.Tensor:
+    """[vocab, hidden], so that rounding decides nothing: each token's says with a clear margin which token is next, and which
+    `top_k` experts of each layer take it. head [vocab, hidden] and gates [experts, hidden] are the rows that are asked."""
+    vocab, hidden = head.shape
+    wanted = torch.full((vocab, sum(map(len, gates))), -3.0)
+    first = 0
+    for gate in gates:
+        chosen = torch.rand(vocab, len(gate), generator=random).argsort(-1)[:, :top_k]
+        wanted.scatter_(1, first + chosen, torch.linspace(4, 2, top_k).expand(vocab, -1))
+        first += len(gate)
+    following = (5 * torch.arange(vocab) + 3) % vocab
+    asked = torch.cat([head[following, None], torch.cat(gates).expand(vocab, -1, -1)], 1).float()
+    answers = torch.cat([torch.full((vocab, 1), 2.0), wanted], 1)
+    noise = torch.randn(vocab, hidden, 1, generator=random)
+    return (noise + torch.linalg.pinv(asked) @ (answers[..., None] - asked @ noise)).squeeze(-1)
 
 
 def make(
@@ -117,15 +134,18 @@ def make(
             weight = (torch.randn(n_out, n_in, generator=random) * scale(module) * n_in**-0.5).bfloat16()
             packed[f"{module}.weight"] = plain[f"{module}.weight"] = weight
     hidden = config["hidden_size"]
-    both = {"model.embed_tokens.weight": torch.randn(config["vocab_size"], hidden, generator=random).bfloat16()}
-    both["model.norm.weight"] = torch.ones(hidden).bfloat16()
+    gates: list[torch.Tensor] = []
+    both = {"model.norm.weight": torch.ones(hidden).bfloat16()}
     for n in range(config["num_hidden_layers"]):
         for norm in ("input_layernorm", "post_attention_layernorm"):
             both[f"model.layers.{n}.{norm}.weight"] = torch.ones(hidden).bfloat16()
         if n >= config["first_k_dense_replace"]:
             gate = f"model.layers.{n}.mlp.gate"
-            both[f"{gate}.weight"] = torch.randn(config["n_routed_experts"], hidden, generator=random).bfloat16()
+            gates.append(torch.randn(config["n_routed_experts"], hidden, generator=random).bfloat16() * hidden**-0.5)
+            both[f"{gate}.weight"] = gates[-1]
             both[f"{gate}.e_score_correction_bias"] = torch.zeros(config["n_routed_experts"])
+    steered = embeddings(plain["lm_head.weight"], gates, config["num_experts_per_tok"], random)
+    both["model.embed_tokens.weight"] = steered.bfloat16()
     quantization = {
         "quant_method": "exl3",
         "version": "1.6.5",
