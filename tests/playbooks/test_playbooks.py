@@ -12,6 +12,7 @@ from typing import Any
 Play = Callable[..., Any]
 Command = Callable[..., str]
 HOSTS = ("spark-a", "spark-b")
+WRITE = "Write the configuration, the programs and the units"
 
 
 def ask(prompt: str, tokens: int = 24, timeout: float = 120) -> str:
@@ -73,9 +74,10 @@ def test_an_upgrade_restarts_once_and_only_for_a_change(play: Play, command: Com
     assert [argument(command, host) for host in HOSTS] == ["--max-num-seqs 3"] * 2
     assert serves()
     # What has to change for other arguments, and nothing beside.
+    written = {path for result in run.results(WRITE) for path in result["written"]}
+    assert written == {"/etc/systemd/system/tandem-rank.service", "/etc/tandem/rank.json"}
     assert changed_tasks(run) == {
-        "Write the unit",
-        "Write what the rank asks of its host, and what its files are",
+        WRITE,
         "Stop the supervisor, so that it does not start them again",
         "Stop the head",
         "Stop the workers",
