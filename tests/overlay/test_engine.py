@@ -1,6 +1,6 @@
 """The overlay's image in real engines on the demo's two machines: tiny EXL3 checkpoints against their bf16 twins.
 
-Needs the demo (`make demo`), whose image of vLLM for CPUs is the base. Leaves the machines as they were.
+The base is the image that the demo serves with; where it is not served, it is first. Leaves the machines as they were.
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from typing import Any
 
 import pytest
 
-OVERLAY = Path(__file__).resolve().parents[2] / "files/overlay"
+ROOT = Path(__file__).resolve().parents[2]
+OVERLAY = ROOT / "files/overlay"
 HEAD, WORKER = "10.98.0.11", "10.98.0.12"
 FABRIC = {HEAD: "10.99.0.11", WORKER: "10.99.0.12"}
 IMAGE, FOLDER = "localhost/tandem/overlay-test", "/var/tmp/tandem-overlay-test"
+# Prints the image of the demo's ranks, vLLM for CPUs.
+SERVED = "grep --only-matching --max-count 1 'localhost/tandem/[^ ]*' /etc/systemd/system/tandem-rank.service"
 # fp32 leaves only the rounding of the twins' weights between the two.
 ENGINE = {
     "dtype": "float32",
@@ -37,9 +40,14 @@ TWO = {
     "tensor_parallel_size": 2,
     "nnodes": 2,
     "master_addr": FABRIC[HEAD],
-    "master_port": 29777,
     "distributed_executor_backend": "mp",
 }
+# What runs on both machines together, each with a port of its own.
+PAIRS: dict[str, dict[str, Any]] = {
+    "tensors": TWO | {"master_port": 29777},
+    "experts": TWO | {"master_port": 29778, "enable_expert_parallel": True},
+}
+Found = tuple[dict[str, Any], dict[str, str]]
 
 
 def start(machine: str, script: str) -> subprocess.Popen[bytes]:
@@ -52,13 +60,22 @@ def start(machine: str, script: str) -> subprocess.Popen[bytes]:
 
 def end(process: subprocess.Popen[bytes], given: bytes = b"") -> str:
     """What it printed."""
-    said = process.communicate(given, timeout=300)[0].decode(errors="replace")
-    assert process.returncode == 0, said[-4000:]
-    return said
+    try:
+        said = process.communicate(given, timeout=300)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        said = process.communicate()[0]
+    assert process.returncode == 0, said[-4000:].decode(errors="replace")
+    return said.decode(errors="replace")
 
 
-def container(machine: str, name: str, command: list[str], **env: object) -> subprocess.Popen[bytes]:
-    """Run a command in a container of the overlay's image, on one core."""
+def answers(said: str) -> list[Any]:
+    """What each engine generated, or was stopped by."""
+    return [json.loads(line.split(" ", 1)[1]) for line in said.splitlines() if line.startswith(("RESULT ", "FAILED "))]
+
+
+def generate(machine: str, name: str, jobs: list[dict[str, Any]]) -> subprocess.Popen[bytes]:
+    """Greedy tokens of each checkpoint, one engine after another, in a container of the overlay's image on one core."""
     settings = {
         "VLLM_HOST_IP": FABRIC[machine],
         "VLLM_CPU_OMP_THREADS_BIND": int(machine == WORKER),
@@ -67,28 +84,22 @@ def container(machine: str, name: str, command: list[str], **env: object) -> sub
         # The image has no compiler.
         "TORCH_COMPILE_DISABLE": 1,
         "HF_HUB_OFFLINE": 1,
-        **env,
     }
-    given = [
-        "--env",
-        "GLOO_SOCKET_IFNAME",
-        *(w for key, value in settings.items() for w in ("--env", f"{key}={value}")),
-    ]
+    given = ["--env", "GLOO_SOCKET_IFNAME", *(f"--env={key}={value}" for key, value in settings.items())]
     interface = f"$(ip -oneline address show to {FABRIC[machine]} | awk '{{print $2}}')"
     words = ["docker", "run", "--rm", "--name", f"tandem-overlay-{name}", "--network", "host", "--shm-size", "1g"]
-    words += [*given, "--cap-add", "SYS_NICE", "--entrypoint", "", "--volume", f"{FOLDER}:{FOLDER}", IMAGE, *command]
+    words += [*given, "--cap-add", "SYS_NICE", "--entrypoint", "python3", "--volume", f"{FOLDER}:{FOLDER}", IMAGE]
+    words += [f"{FOLDER}/tests/generate.py", json.dumps(jobs)]
     return start(machine, f"export GLOO_SOCKET_IFNAME={interface}; exec {shlex.join(words)}")
 
 
-def generate(machine: str, name: str, jobs: list[tuple[str, dict[str, Any]]], **env: object) -> subprocess.Popen[bytes]:
-    """Greedy tokens of each checkpoint, one engine after another."""
-    told = [{"model": f"{FOLDER}/models/{model}", "options": ENGINE | options} for model, options in jobs]
-    return container(machine, name, ["python3", f"{FOLDER}/tests/generate.py", json.dumps(told)], **env)
-
-
-def answers(said: str) -> list[Any]:
-    """What each engine generated, or was stopped by."""
-    return [json.loads(line.split(" ", 1)[1]) for line in said.splitlines() if line.startswith(("RESULT ", "FAILED "))]
+def job(model: str, processes: bool = False, **options: Any) -> dict[str, Any]:
+    """What generate.py is told of a checkpoint. With `processes` the engine core has its own, otherwise only the workers have."""
+    return {
+        "model": f"{FOLDER}/models/{model}",
+        "options": ENGINE | options,
+        "env": {"VLLM_ENABLE_V1_MULTIPROCESSING": str(int(processes))},
+    }
 
 
 @pytest.fixture(scope="module")
@@ -98,19 +109,24 @@ def selftest() -> Iterator[list[str]]:
     with tarfile.open(fileobj=packed, mode="w") as archive:
         archive.add(OVERLAY, ".", filter=lambda info: None if "/." in info.name or "__pycache__" in info.name else info)
     build = f"""
-        base=$(docker images --format '{{{{.Repository}}}}:{{{{.Tag}}}}' localhost/tandem/smollm2_local | head -1)
-        test -n "$base" || {{ echo 'no engine image here: run `make demo`'; exit 3; }}
+        base=$({SERVED})
+        date
         rm -rf {FOLDER}; mkdir -p {FOLDER}; tar --extract --directory {FOLDER}
         docker buildx build --no-cache --progress plain --load --tag {IMAGE} --build-arg "BASE=$base" --build-arg KERNELS=none \
             --build-arg CONTENT=0123 {FOLDER}
         docker inspect --format '{{{{json .Config.Labels}}}}' {IMAGE}
+        date
         docker run --rm --network none --entrypoint python3 --volume {FOLDER}:{FOLDER} {IMAGE} {FOLDER}/tests/tiny.py {FOLDER}/models
+        date
     """
     clean = f"""
         docker ps --all --quiet --filter name=tandem-overlay- | xargs --no-run-if-empty docker rm --force
         docker image rm --force {IMAGE}
         rm -rf {FOLDER}
     """
+    served = [start(machine, f"docker image inspect --format . $({SERVED})") for machine in (HEAD, WORKER)]
+    if any(process.wait() for process in served):
+        subprocess.run(["ansible-playbook", "site.yml", "-i", "inventories/local_pair"], cwd=ROOT, check=True)
     try:
         with ThreadPoolExecutor() as pool:
             yield list(pool.map(lambda machine: end(start(machine, build), packed.getvalue()), (HEAD, WORKER)))
@@ -120,20 +136,30 @@ def selftest() -> Iterator[list[str]]:
 
 
 @pytest.fixture(scope="module")
-def one(selftest: list[str]) -> tuple[dict[str, Any], str]:
-    """What each checkpoint says on one rank, and the logs."""
-    names = {
+def found(selftest: list[str]) -> Found:
+    """What each checkpoint says or is stopped by, and the logs of each part. Everything runs at once, as starts are slow."""
+    alone = {
         HEAD: ["experts/bf16", "experts/exl3", "missing", "unpacked"],
         WORKER: ["whole/bf16", "whole/exl3", "misnamed", "misshapen"],
     }
-    running = [
-        generate(machine, "one", [(name, {}) for name in models], VLLM_ENABLE_V1_MULTIPROCESSING=0)
-        for machine, models in names.items()
-    ]
+    following = {
+        name: generate(WORKER, name, [job("experts/exl3", node_rank=1, **options)]) for name, options in PAIRS.items()
+    }
+    leading = [job("experts/exl3", name == "tensors", node_rank=0, **options) for name, options in PAIRS.items()]
+    running = {
+        "head": generate(HEAD, "head", leading + [job(name) for name in alone[HEAD]]),
+        "worker": generate(WORKER, "worker", [job(name) for name in alone[WORKER]]),
+    }
     with ThreadPoolExecutor() as pool:
-        said = list(pool.map(end, running))
-    found = [answer for text in said for answer in answers(text)]
-    return dict(zip([name for models in names.values() for name in models], found, strict=True)), "".join(said)
+        logs = {name: pool.submit(process.communicate) for name, process in following.items()}
+        try:
+            said = dict(zip(running, pool.map(end, running.values()), strict=True))
+        finally:
+            start(WORKER, f"docker rm --force {' '.join(f'tandem-overlay-{name}' for name in PAIRS)}").communicate()
+            said_by = {name: log.result()[0].decode(errors="replace") for name, log in logs.items()}
+            print(*said_by.values(), sep="\n")
+    names = [*PAIRS, *alone[HEAD], *alone[WORKER]]
+    return dict(zip(names, [*answers(said["head"]), *answers(said["worker"])], strict=True)), said | said_by
 
 
 def agree(found: Any, twin: Any) -> None:
@@ -150,22 +176,41 @@ def agree(found: Any, twin: Any) -> None:
 
 def test_the_image_builds_and_tests_itself(selftest: list[str]) -> None:
     for said in selftest:
+        print(said)
         assert '"org.tandem.overlay.content":"0123"' in said
         for verdict, check in (("pass", "versions"), ("not run", "tiers"), ("pass", "decode"), ("pass", "experts")):
             assert f"{verdict:8} {check}" in said
 
 
-def test_packed_experts_answer_as_their_twin(one: tuple[dict[str, Any], str]) -> None:
-    found, log = one
-    agree(found["experts/exl3"], found["experts/bf16"])
-    assert "EXL3 experts: configured_tier=reference effective_tier=reference" in log
+def test_packed_experts_answer_as_their_twin(found: Found) -> None:
+    answer, logs = found
+    agree(answer["experts/exl3"], answer["experts/bf16"])
+    assert "EXL3 experts: configured_tier=reference effective_tier=reference" in logs["head"]
 
 
-def test_a_wholly_packed_model_answers_as_its_twin(one: tuple[dict[str, Any], str]) -> None:
-    found, log = one
-    agree(found["whole/exl3"], found["whole/bf16"])
-    assert "EXL3 dense: configured_tier=exl3_gemm effective_tier=reference" in log
-    assert "EXL3 shared experts: on the stream of the routed experts" in log
+def test_a_wholly_packed_model_answers_as_its_twin(found: Found) -> None:
+    answer, logs = found
+    agree(answer["whole/exl3"], answer["whole/bf16"])
+    assert "EXL3 dense: configured_tier=exl3_gemm effective_tier=reference" in logs["worker"]
+    assert "EXL3 shared experts: on the stream of the routed experts" in logs["worker"]
+
+
+def test_two_machines_answer_as_one(found: Found) -> None:
+    """Also, each process of both registers the plugin."""
+    answer, logs = found
+    agree(answer["tensors"], answer["experts/bf16"])
+    for kind, log in (("EngineCore", "head"), ("Worker", "head"), ("Worker", "tensors")):
+        registered = [line for line in logs[log].splitlines() if "quantization exl3 registered" in line]
+        assert [line for line in registered if kind in line], registered
+    for log in ("head", "tensors"):
+        assert "experts_local=4 hidden=256 intermediate_local=128" in logs[log]
+
+
+def test_whole_experts_on_each_machine_answer_as_one(found: Found) -> None:
+    answer, logs = found
+    agree(answer["experts"], answer["experts/bf16"])
+    for log in ("head", "experts"):
+        assert "experts_local=2 hidden=256 intermediate_local=256" in logs[log]
 
 
 @pytest.mark.parametrize(
@@ -183,39 +228,6 @@ def test_a_wholly_packed_model_answers_as_its_twin(one: tuple[dict[str, Any], st
         ("misshapen", ["model.layers.1.mlp.experts.0.gate_proj.suh: expected shape [256], found [128]"]),
     ],
 )
-def test_a_damaged_checkpoint_stops_the_start(one: tuple[dict[str, Any], str], name: str, messages: list[str]) -> None:
+def test_a_damaged_checkpoint_stops_the_start(found: Found, name: str, messages: list[str]) -> None:
     for message in messages:
-        assert message in one[0][name]
-
-
-def pair(options: dict[str, Any], **env: object) -> tuple[Any, str, str]:
-    """What a checkpoint with packed experts says on both machines together, and the log of each."""
-    worker, head = (
-        generate(machine, f"rank{rank}", [("experts/exl3", TWO | options | {"node_rank": rank})], **env)
-        for rank, machine in ((1, WORKER), (0, HEAD))
-    )
-    with ThreadPoolExecutor() as pool:
-        log = pool.submit(lambda: worker.communicate()[0].decode(errors="replace"))
-        try:
-            said = end(head)
-        finally:
-            start(WORKER, "docker rm --force tandem-overlay-rank1").communicate()
-            print(log.result())
-    (found,) = answers(said)
-    return found, said, log.result()
-
-
-def test_two_machines_answer_as_one(one: tuple[dict[str, Any], str]) -> None:
-    """Also, each process of both registers the plugin."""
-    found, head, worker = pair({}, VLLM_WORKER_MULTIPROC_METHOD="spawn")
-    agree(found, one[0]["experts/bf16"])
-    registered = [line for line in (head + worker).splitlines() if "quantization exl3 registered" in line]
-    assert [line for line in registered if "EngineCore" in line], head[-4000:]
-    assert len([line for line in registered if "Worker" in line]) == 2, registered
-
-
-def test_whole_experts_on_each_machine_answer_as_one(one: tuple[dict[str, Any], str]) -> None:
-    found, head, worker = pair({"enable_expert_parallel": True}, VLLM_ENABLE_V1_MULTIPROCESSING=0)
-    agree(found, one[0]["experts/bf16"])
-    assert "experts_local=2 hidden=256 intermediate_local=256" in head
-    assert "experts_local=2 hidden=256 intermediate_local=256" in worker
+        assert message in found[0][name]

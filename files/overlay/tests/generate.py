@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Run checkpoints through vLLM, one after another in this process, and print the greedy tokens of two prompts.
 
-    python generate.py '[{"model": "...", "options": {...of LLM}}, ...]'
+    python generate.py '[{"model": "...", "options": {...of LLM}, "env": {...}}, ...]'
 
 One line of JSON for each: `RESULT [{"tokens": [...], "logprobs": [[...], ...]}, ...]` with the five highest logprobs at each token,
 or `FAILED "what was raised"`. With "node_rank" above 0 in its options, a job is a rank of the engine of another node, until stopped.
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import gc
 import json
+import os
 import sys
 import traceback
 
@@ -51,6 +52,7 @@ def main() -> None:
 
     for job in json.loads(sys.argv[1]):
         model, options = job["model"], job["options"]
+        os.environ |= job.get("env", {})
         if options.get("node_rank"):
             follow(model, options)
         try:
