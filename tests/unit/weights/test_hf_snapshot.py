@@ -70,8 +70,10 @@ def go(hub: Hub, cache: Path, check: bool = False, **options: Any) -> dict[str, 
         "workers": 4,
         "state": "present",
         "offline": False,
+        "token": None,
+        "token_file": None,
     } | options
-    asked = None if params["offline"] else _hub.Hub(params["endpoint"], params.get("token"))
+    asked = None if params["offline"] else _hub.Hub(params["endpoint"], hf_snapshot.read_token(params))
     with _snapshot.acting_as_owner(cache):
         return hf_snapshot.Task(params, asked, Progress(None, "look"), check).run()
 
@@ -282,8 +284,15 @@ def test_refusals_are_told_apart(hub: Hub, tmp_path: Path, options: dict[str, An
     assert not sent(hub)
 
 
-def test_a_gated_repository_opens_to_its_token(hub: Hub, tmp_path: Path) -> None:
-    assert go(hub, tmp_path / "cache", repo=GATED, token="hf_good")["files"] == 5
+@pytest.mark.parametrize("way", ["option", "file", "environment"])
+def test_a_gated_repository_opens_to_its_token(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    (tmp_path / "token").write_text("hf_good\n")
+    if way == "environment":
+        monkeypatch.setenv("HF_TOKEN", "hf_good")
+    options = {"option": {"token": "hf_good"}, "file": {"token_file": str(tmp_path / "token")}, "environment": {}}[way]
+    assert go(hub, tmp_path / "cache", repo=GATED, **options)["files"] == 5
 
 
 def test_the_disk_is_asked_for_the_missing_bytes_only(
