@@ -127,6 +127,7 @@ class Lab:
                 "ansible_host": "127.0.0.1",
                 "ansible_port": port,
                 "ansible_user": "root",
+                "ansible_become": False,
                 "ansible_ssh_private_key_file": str(home() / "id_ed25519"),
                 "ansible_ssh_common_args": f"-o UserKnownHostsFile={shlex.quote(str(self.folder / 'known_hosts'))}",
             }
