@@ -36,9 +36,7 @@ def image(command: Callable[..., str], ship: Callable[[str, Path, Path], None]) 
     """The stand-in's image by digest. Its base is the demo's engine."""
     place = Path("/var/tmp/tandem-standin-image")
     ship("spark-a", Path(__file__).parent / "image", place)
-    base = command(
-        "spark-a", "docker images --format '{{.Repository}}:{{.Tag}}' localhost/tandem/smollm2_local | head -1"
-    )
+    base = command("spark-a", "docker images --quiet 10.98.0.1:15000/tandem/vllm-cpu | head -1")
     assert base, "no engine on spark-a: run `make demo`"
     command("spark-a", f"docker build --quiet --build-arg BASE={base} --tag {IMAGE} {place}")
     command("spark-a", f"rm -r {place}; docker push --quiet {IMAGE}")
