@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """Run checkpoints through vLLM, one after another in this process, and print the greedy tokens of two prompts.
 
-    python generate.py '[{"model": "...", "options": {...of LLM}, "env": {...}}, ...]'
+    python generate.py '[{"model": "...", "options": {...of LLM}, "env": {...}}, ...]' [FOLDER]
 
 One line of JSON for each: `RESULT [{"tokens": [...], "logprobs": [[...], ...]}, ...]` with the five highest logprobs at each token,
 or `FAILED "what was raised"`. With "node_rank" above 0 in its options, a job is a rank of the engine of another node, until stopped.
+With FOLDER, the checkpoints of tiny.py are made there first.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import json
 import os
 import sys
 import traceback
+from pathlib import Path
 
 PROMPTS = [[5, 17, 301, 44, 9, 260, 33, 78], [400, 12, 12, 7]]
 OPTIONS = {"max_model_len": 256, "max_num_seqs": 4, "skip_tokenizer_init": True, "disable_log_stats": True}
@@ -48,6 +50,10 @@ def follow(model: str, options: dict[str, object]) -> None:
 
 
 def main() -> None:
+    if len(sys.argv) > 2:
+        import tiny
+
+        tiny.main(Path(sys.argv[2]))
     from vllm.distributed import cleanup_dist_env_and_memory
 
     for job in json.loads(sys.argv[1]):

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -184,7 +183,3 @@ def main(folder: Path) -> None:
     damage(exl3, folder / "misnamed", f"{down}.trellis", f"{down}.trelis")
     damage(exl3, folder / "unpacked", "model.layers.2.self_attn.o_proj.weight")
     damage(exl3, folder / "misshapen", "model.layers.1.mlp.experts.0.gate_proj.suh", shape=128)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -14,6 +14,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from importlib import metadata
 from importlib.util import find_spec
 
@@ -130,8 +131,10 @@ def _experts(device: torch.device, name: str = "mcg") -> tuple[Experts, Callable
     """A layer, and the same with the weights in the basis of the model."""
     stacks = [_stack(8, *shape, 4, name, device) for shape in ((512, 256), (512, 256), (256, 512))]
 
+    weights = cache(lambda n: [codec.dequantise(*stack.matrix(n), name) for stack in stacks])
+
     def expert(n: int, rows: Tensor) -> Tensor:
-        gate, up, down = (codec.dequantise(*stack.matrix(n), name) for stack in stacks)
+        gate, up, down = weights(n)
         return reference.activate(rows.float() @ gate, rows.float() @ up, 10.0) @ down
 
     def expected(x: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
@@ -155,7 +158,7 @@ def experts() -> str:
     worst, layer = 0.0, None
     for name in ("mcg", "mul1"):
         layer, expected = _experts(device, name)
-        for tokens in (1, 8, 40, 300):
+        for tokens in (1, 8, 40, 300) if layer.coop or layer.fused else (5,):
             found, wanted = layer(*(case := _input(tokens, device))), expected(*case)
             worst = max(worst, _difference(found, wanted))
         matrix = layer.down.matrix(0)
