@@ -131,7 +131,7 @@ def test_a_drain_waits_for_the_request_that_runs(play: Play, command: Command) -
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(ask, "Write a long story about a lighthouse.", 1200)
         time.sleep(1)
-        run = play("playbooks/drain.yml")
+        run = play("playbooks/drain.yml", rank_drain_seconds="600")
         assert run.status == "successful", run.failure
         assert running.done() and running.result()
     assert units(command) == ["inactive"] * 3
