@@ -31,9 +31,12 @@ the evidence (`file:line: text` where a file was read), and what to do.
 `report/diagnose.html`. It changes nothing.
 
 ```sh
-ansible-playbook playbooks/diagnose.yml -e diagnose_logs=FOLDER [-e diagnose_platform=gb10]   # saved logs and tables, any names
-ansible-playbook playbooks/diagnose.yml -i inventories/two_spark                              # hosts; those down are in the report
+ansible-playbook playbooks/diagnose.yml -e diagnose_logs=PATH [-e diagnose_platform=gb10]   # a saved log, or a folder with logs
+ansible-playbook playbooks/diagnose.yml -i inventories/two_spark                            # hosts; those down are in the report
 ```
+
+In a folder it reads logs of NCCL and of engines and the results of nccl-tests and perftest, whatever their names, and leaves out
+`*.md`.
 
 The codes below are the causes, by what finds them.
 """

@@ -1,23 +1,23 @@
 # Copyright: Tandem contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Judge a folder of saved logs."""
+"""Judge saved logs."""
 
 from __future__ import annotations
 
 DOCUMENTATION = r"""
 name: diagnose
-short_description: Judge a folder of saved logs
+short_description: Judge saved logs
 version_added: 0.1.0
 author:
   - Tandem contributors (@tandem-serving)
 description:
-  - Reads every file below a folder on the controller. Whether it is a log of NCCL, a log of an engine, or what nccl-tests or
-    perftest printed is found out by what it says.
+  - Reads a file, or every file below a folder but C(*.md), on the controller. Whether it is a log of NCCL, a log of an engine,
+    or what nccl-tests or perftest printed is found out by what it says.
 positional: platform
 options:
   _input:
-    description: The folder. It should hold the logs of one server, of any of its ranks.
+    description: The file or folder. A folder should hold the logs of one server, of any of its ranks.
     type: path
     required: true
   platform:
@@ -53,8 +53,11 @@ if TYPE_CHECKING:
 def diagnose(folder: str, platform: str | None = None) -> dict[str, list[Check]]:
     """See DOCUMENTATION."""
     from ansible_collections.tandem.serving.plugins.module_utils._log_source import LogError
+    from ansible_collections.tandem.serving.plugins.module_utils._nccl_verdict import PLATFORMS
     from ansible_collections.tandem.serving.plugins.plugin_utils import _diagnose
 
+    if platform is not None and platform not in PLATFORMS:
+        raise AnsibleFilterError(f"diagnose: platform: expected one of {', '.join(PLATFORMS)}, found '{platform}'.")
     try:
         return _diagnose.diagnose(Path(folder).expanduser(), platform)
     except LogError as error:

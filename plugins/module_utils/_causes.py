@@ -525,8 +525,8 @@ HOST = {
         "Look at the power, the network and the SSH server of the host, and at its name, user and key in the inventory.",
     ),
     "not_read": Cause(
-        "Something of the host could not be read, so that it was not judged.",
-        "the message of the module or command that failed",
+        "Something of the host, or a saved log, could not be read, so that it was not judged.",
+        "the message of the module or command that failed, permission denied, or a .gz that is none",
         "Cure what the message says, and diagnose again.",
     ),
     "ok": _OK,

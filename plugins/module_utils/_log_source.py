@@ -36,7 +36,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
 }
 ONE_SOURCE = [("paths", "content", "journal_unit", "container")]
 
-_BLOCK = 1 << 20
+BLOCK = 1 << 20
 _LONGEST_LINE = 1 << 16
 # Where a record holds the message: journald, docker, and programs that log in JSON.
 # Lines of what is read as a whole.
@@ -47,7 +47,7 @@ _MESSAGE = ("MESSAGE", "log", "message")
 class Stream(Protocol):
     """What is read: a file, an unpacked file, a pipe, a buffer."""
 
-    def read(self, size: int, /) -> bytes: ...
+    def read1(self, size: int, /) -> bytes: ...
 
     def close(self) -> None: ...
 
@@ -192,7 +192,8 @@ def _messages(lines: Iterable[bytes]) -> Iterator[bytes]:
 
 def _read(stream: Stream) -> bytes:
     try:
-        return stream.read(_BLOCK)
+        # read would lose, with the error, what it has read before.
+        return stream.read1(BLOCK)
     except (EOFError, gzip.BadGzipFile, zlib.error):
         return b""
 

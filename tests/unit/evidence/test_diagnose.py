@@ -1,7 +1,8 @@
-"""Folders of saved logs."""
+"""Saved logs."""
 
 from __future__ import annotations
 
+import gzip
 import shutil
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from ansible.errors import AnsibleFilterError
 from ansible_collections.tandem.serving.plugins.filter.diagnose import diagnose
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
+LOADS = b"(EngineCore pid=1) INFO 11-02 10:24:27 [k.py:1] Starting to load model x\n"
 
 
 @pytest.fixture
@@ -54,6 +56,47 @@ def test_a_closed_file_does_not_hide_the_others(folder: Path, monkeypatch: pytes
     assert found["all ranks"][0]["cause"] == "init_not_complete"
 
 
-def test_an_empty_folder_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(AnsibleFilterError, match="No file in"):
-        diagnose(str(tmp_path))
+@pytest.mark.parametrize(
+    ("name", "content", "cause"),
+    [
+        # Words that an engine uses too.
+        ("ethtool.txt", b"Link detected: no (Cable is unplugged)\n\tNo data\n", "no_known_line"),
+        ("nvidia_smi.txt", b"| NVIDIA-SMI 580.95.05    CUDA Version: 13.0 |\n", "no_known_line"),
+        ("blob", b"\x7fELF\x02\x00Error\x00SIG\x00\n\xff\xfe", "no_known_line"),
+        ("short.log", LOADS, "still_loading"),
+        ("nccl.1.log", b"", "debug_level_too_low"),
+        ("nccl.2.log.gz", gzip.compress(b"", mtime=0), "debug_level_too_low"),
+        ("whole.log.gz", gzip.compress(LOADS, mtime=0), "still_loading"),
+        ("end_lost.log.gz", gzip.compress(LOADS, mtime=0)[:-9], "still_loading"),
+        ("garbled.log.gz", gzip.compress(LOADS, mtime=0)[:10] + b"\xff" * 20, "not_read"),
+        ("corrupt.log.gz", b"no gzip", "not_read"),
+        ("cut.log.gz", gzip.compress(b"Application startup complete\n", mtime=0)[:9], "not_read"),
+    ],
+)
+def test_what_says_little(tmp_path: Path, name: str, content: bytes, cause: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    assert {check["cause"] for check in diagnose(str(tmp_path))[name]} == {cause}
+
+
+def test_a_page_about_the_logs_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("`NCCL WARN Failed to initialize any NET plugin`: no RDMA device\n")
+    (tmp_path / "a.log").write_text("Application startup complete\n")
+    assert list(diagnose(str(tmp_path))) == ["a.log"]
+    assert list(diagnose(str(tmp_path / "README.md"))) == ["README.md"]
+
+
+def test_one_file(folder: Path) -> None:
+    assert diagnose(str(folder / "c")) == {"c": diagnose(str(folder))["c"]}
+    [nccl] = diagnose(str(folder / "a.txt"))["a.txt"]
+    assert nccl["evidence"][0].startswith("a.txt:")
+
+
+@pytest.mark.parametrize(("path", "said"), [("", "No log in .*: point"), ("gone", "gone does not exist: point")])
+def test_no_log_is_an_error(tmp_path: Path, path: str, said: str) -> None:
+    with pytest.raises(AnsibleFilterError, match=said):
+        diagnose(str(tmp_path / path))
+
+
+def test_an_unknown_platform_is_an_error(folder: Path) -> None:
+    with pytest.raises(AnsibleFilterError, match="platform: expected one of gb10, gb300, generic, found 'gb20'"):
+        diagnose(str(folder), "gb20")

@@ -116,7 +116,7 @@ def test_compressed_and_cut_files(tmp_path: Path) -> None:
         for source in _log_source.sources({"paths": [f"{tmp_path}/*.gz"]})
     }
     assert found["whole.log.gz"] == raw.count(b"\n")
-    assert found["cut.log.gz"] <= raw.count(b"\n")
+    assert 0 < found["cut.log.gz"] <= raw.count(b"\n")
 
 
 def endless(count: int) -> Iterator[bytes]:
