@@ -6,7 +6,7 @@ fault.py hang_up FOLDER BYTES SECONDS    end all SSH sessions once FOLDER has gr
 fault.py damage SNAPSHOT                 flip a bit of its first shard, cut its second short, remove its third
 fault.py look FOLDER                     tell inode and time of each complete file
 
-Prints JSON. ``kill`` fails when a file that was complete at a kill is another one later.
+Prints JSON. ``kill`` fails when a file that was complete at a kill is another one later, or one that was not is smaller later.
 """
 
 from __future__ import annotations
@@ -52,6 +52,17 @@ def complete(folder: Path) -> dict[str, list[int]]:
     return {name: [stat.st_ino, stat.st_mtime_ns] for name, stat in stats.items()}
 
 
+def arrived(folder: Path) -> dict[str, int]:
+    """Bytes that are there of each content, which has the same name before its first dot when it is not complete."""
+    found: dict[str, int] = {}
+    for entry in files(folder):
+        if re.match("[0-9a-f]{40,64}", entry.name):
+            name = entry.name.partition(".")[0]
+            with contextlib.suppress(FileNotFoundError):
+                found[name] = max(found.get(name, 0), entry.stat().st_size)
+    return found
+
+
 def wait_for(ready: Callable[[], bool], what: str) -> None:
     """Wait, looking often."""
     end = time.monotonic() + PATIENCE
@@ -74,6 +85,7 @@ def process_of(state: Path) -> int:
 def kill(state: Path, folder: Path, total: int, times: int) -> None:
     """Each time the next process that begins, after a random part of what is left."""
     known: dict[str, list[int]] = {}
+    had: dict[str, int] = {}
     killed: list[int] = []
     at = []
     while len(killed) < times:
@@ -86,11 +98,17 @@ def kill(state: Path, folder: Path, total: int, times: int) -> None:
             os.killpg(os.getpgid(pid), signal.SIGKILL)
             killed.append(pid)
             at.append(size(folder))
+        # What was killed takes a moment to end.
+        time.sleep(0.05)
         now = complete(folder)
         lost = [name for name, found in known.items() if now.get(name) != found]
         if lost:
             sys.exit(f"complete, and then not the same: {lost}")
-        known = now
+        have = arrived(folder)
+        shrunk = [name for name, bytes_had in had.items() if have.get(name, 0) < bytes_had]
+        if shrunk:
+            sys.exit(f"begun anew instead of gone on with: {shrunk}")
+        known, had = now, have
     print(json.dumps({"killed": len(killed), "at": at, "complete": known}))
 
 
