@@ -41,7 +41,7 @@ clean-demo: $(VENV)/.rig ## Remove all that the demo made, but its downloads
 	ansible-playbook -i localhost, tests/rig/destroy.yml
 
 .PHONY: test
-test: lint unit oldest overlay sanity e2e ## All tests that CI runs
+test: lint unit oldest overlay sanity e2e overlay-engine ## All tests that CI runs
 
 .PHONY: lint
 lint: $(VENV)/.tests ## Style and types

@@ -36,6 +36,7 @@ ENGINE = {
     "max_model_len": 256,
     "max_num_seqs": 4,
     "max_num_batched_tokens": 256,
+    "num_gpu_blocks_override": 64,
     "skip_tokenizer_init": True,
     # vLLM then counts the tensors that are not EXL3, as the overlay counts those that are.
     "model_loader_extra_config": {"enable_weights_track": True},
@@ -84,6 +85,7 @@ def generate(machine: str, name: str, jobs: list[dict[str, Any]]) -> subprocess.
         "VLLM_HOST_IP": FABRIC[machine],
         "VLLM_CPU_OMP_THREADS_BIND": int(machine == WORKER),
         "VLLM_CPU_KVCACHE_SPACE": 1,
+        "OMP_NUM_THREADS": 1,
         "VLLM_NO_USAGE_STATS": 1,
         # The image has no compiler.
         "TORCH_COMPILE_DISABLE": 1,
