@@ -71,7 +71,7 @@ def engine(version: str = "") -> list[str]:
     docker = ["docker", "--host", f"unix://{home}/run/docker.sock"]
     node = [*docker, "exec", "--interactive", "spark-a", "docker"]
     listed = subprocess.run(
-        [*node, "images", "--quiet", "localhost/tandem/smollm2_local"], capture_output=True, text=True
+        [*node, "images", "--quiet", "10.98.0.1:15000/tandem/vllm-cpu"], capture_output=True, text=True
     )
     assert listed.stdout, f"no vLLM here: set TANDEM_VLLM, or run `make demo` ({listed.stderr.strip()})"
     words = [*node, "run", "--rm", "--interactive", "--entrypoint", "python3"]
