@@ -38,28 +38,25 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: List of checks.
-  type: list
-  elements: dict
+  description: List of checks, or the text of the error where an accepted risk or an expression makes no sense.
+  type: raw
 """
 
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ansible.errors import AnsibleFilterError
-
 if TYPE_CHECKING:
     from ansible_collections.tandem.serving.plugins.module_utils._check import Check
 
 
-def guards(recipe: Mapping[str, Any], context: Mapping[str, Any], accepted: Iterable[str] = ()) -> list[Check]:
+def guards(recipe: Mapping[str, Any], context: Mapping[str, Any], accepted: Iterable[str] = ()) -> list[Check] | str:
     """See DOCUMENTATION."""
     from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
 
     try:
         return _recipe.judge(recipe, context, accepted)
     except _recipe.RecipeError as error:
-        raise AnsibleFilterError(str(error)) from error
+        return str(error)
 
 
 class FilterModule:

@@ -54,14 +54,15 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The recipe, with RV(_value.selected) as it was resolved and RV(_value.passed_over), the defaults that wait for a licence.
-  type: dict
+  description:
+    - The recipe, with RV(_value.selected) as it was resolved, RV(_value.passed_over), the defaults that wait for a licence, and
+      RV(_value.misspelt), flags that look like another one.
+    - The text of the error where the user's choices make no sense.
+  type: raw
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
-
-from ansible.errors import AnsibleFilterError
 
 
 def recipe(
@@ -71,7 +72,7 @@ def recipe(
     lock: Mapping[str, Any] | None = None,
     accepted_licences: Collection[str] = (),
     hosts: Iterable[tuple[float, float | None]] = (),
-) -> dict[str, Any]:
+) -> dict[str, Any] | str:
     """See DOCUMENTATION."""
     from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
 
@@ -82,7 +83,7 @@ def recipe(
             selected = {**selected, "profile": profile}
         return _recipe.resolve(layers, selected, overrides or {}, lock=lock, accepted_licences=accepted_licences)
     except _recipe.RecipeError as error:
-        raise AnsibleFilterError(str(error)) from error
+        return str(error)
 
 
 class FilterModule:

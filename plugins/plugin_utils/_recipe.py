@@ -10,7 +10,9 @@ differs from the rest, further variants included; ``defaults`` names the value t
 
 from __future__ import annotations
 
+import difflib
 import functools
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -36,6 +38,35 @@ OVERRIDABLE = (
     "serve",
     "startup",
 )
+# The sections whose keys are all known, each with a value of its kind.
+_CLOSED: dict[str, dict[str, Any]] = {
+    "ports": {"api": 8888, "bind": "127.0.0.1", "master": 29521},
+    "limits": {"ready_seconds": 3600, "stop_seconds": 60, "probe_seconds": 60},
+    "memory": {
+        "host_gib": 3,
+        "init_gib": 9,
+        "floor_gib": 0.75,
+        "pool_gib": 12.5,
+        "weights_gib": 82.06,
+        "runtime_gib": 1.9,
+        "runtime_gib_per_1k_batch": 0.53,
+        "page_tokens": 256,
+        "page_bytes": 1175552,
+        "fixed_pages": 1,
+        "kind": "unified",
+        "state": {"groups": 4, "pages": 2},
+        "window": {"tokens": 2048, "page_tokens": 64},
+    },
+}
+_KINDS: dict[str, type | tuple[type, ...]] = {
+    "true or false": bool,
+    "a number": (int, float),
+    "a mapping": Mapping,
+    "a list": list,
+    "text": str,
+}
+# Where the user says what two selectors are. The others have a variable of their own.
+_SET_BY = {"ranks": "the hosts of the group", "topology": "fabric_topology"}
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -120,7 +151,34 @@ def unpinned(recipe: Mapping[str, Any]) -> dict[str, list[Any]]:
     }
 
 
-def _check_overrides(overrides: Mapping[str, Any]) -> None:
+def _kind(value: Any) -> str:
+    return next((name for name, kind in _KINDS.items() if isinstance(value, kind)), "null")
+
+
+def _check_kinds(path: Sequence[str], base: Any, over: Any, *, closed: bool) -> None:
+    """Refuse what is of another kind than the value it replaces, and unknown keys where the section is ``closed``.
+
+    Where text is expected a number will do, and null takes away what it names.
+    """
+    wanted, found = _kind(base), _kind(over)
+    if found != wanted and not (wanted == "text" and found in ("a number", "true or false")):
+        like = dict(list(base.items())[:1]) if wanted == "a mapping" else base
+        for key in reversed(path):
+            like = {key: like}
+        raise RecipeError(
+            f"{'.'.join(path)} is {json.dumps(over, default=str)}, expected {wanted}. Write it like {json.dumps(like)}."
+        )
+    if wanted != "a mapping":
+        return
+    unknown = sorted(map(str, set(over) - set(base)))
+    if closed and unknown:
+        raise RecipeError(f"{'.'.join(path)} has {', '.join(unknown)}, expected only {', '.join(sorted(base))}.")
+    for key, value in over.items():
+        if value is not None and base.get(key) is not None:
+            _check_kinds([*path, str(key)], base[key], value, closed=closed)
+
+
+def _check_overrides(recipe: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
     if not isinstance(overrides, Mapping):
         raise RecipeError(
             f"recipe_overrides is text, {overrides!r}, expected a mapping. On the command line that is "
@@ -132,12 +190,35 @@ def _check_overrides(overrides: Mapping[str, Any]) -> None:
             f"recipe_overrides has {', '.join(unknown)}, expected only {', '.join(OVERRIDABLE)}. "
             "A value for the engine's command line belongs under serve."
         )
+    for section, over in _copy(overrides).items():
+        known = {**_CLOSED.get(section, {}), **recipe.get(section, {})}
+        if section == "env" and isinstance(over, Mapping):
+            # The environment is text, whatever the recipe writes.
+            known = dict.fromkeys(over, "")
+        _check_kinds(["recipe_overrides", section], known, over, closed=section in _CLOSED)
     misspelt = sorted(key for key in overrides.get("serve", {}) if "_" in key)
     if misspelt:
         raise RecipeError(
             f"recipe_overrides.serve has {', '.join(misspelt)}, expected the engine's own spelling: "
             f"{', '.join(key.replace('_', '-') for key in misspelt)}."
         )
+
+
+def _misspelt(known: Iterable[str], flags: Iterable[str]) -> dict[str, str]:
+    """Flags that the recipe lacks but for a slip of the fingers: each with the one that was meant."""
+    known = list(known)
+    found = {}
+    for flag in set(flags) - set(known):
+        alike = [name for name in known if name.count("-") == flag.count("-")]
+        if meant := difflib.get_close_matches(flag, alike, 1, 0.9):
+            found[flag] = meant[0]
+    return found
+
+
+def _licensed(part: Mapping[str, Any]) -> set[str]:
+    """The repositories whose licence a recipe, or one of its variants, asks for."""
+    variants = [change for choices in part.get("variants", {}).values() for change in choices.values() if change]
+    return set(part.get("licences", {})).union(*map(_licensed, variants))
 
 
 def resolve(
@@ -152,10 +233,18 @@ def resolve(
 
     ``layers`` go from the most general to the recipe itself. ``selected`` maps a selector to its value; an empty value
     means the recipe's own default. Returns the recipe without ``variants`` and ``defaults``, with ``selected`` as it was
-    resolved and ``passed_over``, the defaults that wait for a licence. Raises RecipeError on a value or a key that the
-    recipe does not know.
+    resolved, ``passed_over``, the defaults that wait for a licence, and ``misspelt``, flags that look like another one.
+    Raises RecipeError on a value or a key that the recipe does not know.
     """
     recipe = stack(layers)
+    licensed = _licensed(recipe)
+    stray = sorted(set(accepted_licences) - licensed)
+    # A recipe without licences lets stand what an inventory accepts for another one.
+    if licensed and stray:
+        raise RecipeError(
+            f"recipe_accept_licences names {', '.join(stray)}, expected repositories whose licence recipe "
+            f"{recipe['name']} asks for: {', '.join(sorted(licensed))}."
+        )
     resolved: dict[str, str] = {}
     passed_over: list[dict[str, Any]] = []
     for selector, value in selected.items():
@@ -168,15 +257,21 @@ def resolve(
         elif known and choice:
             raise RecipeError(
                 f"recipe {recipe['name']}: {selector} is '{choice}', expected one of {', '.join(sorted(known))}. "
-                f"Set recipe_{selector} to one of these, or add the variant to the recipe's file."
+                f"Set {_SET_BY.get(selector, f'recipe_{selector}')} to one of these, or add the variant to the recipe's file."
             )
-    _check_overrides(overrides)
+        elif choice and selector not in _SET_BY:
+            raise RecipeError(
+                f"recipe {recipe['name']}: {selector} is '{choice}', expected nothing: this recipe has no {selector} to choose. "
+                f"Leave recipe_{selector} empty."
+            )
+    _check_overrides(recipe, overrides)
+    misspelt = _misspelt(recipe.get("serve", {}), overrides.get("serve", {}))
     recipe = _merge(
         {key: value for key, value in recipe.items() if key not in ("layers", "variants", "defaults", "profiles")},
         overrides,
     )
     _pin(recipe, lock or {})
-    return {**recipe, "selected": resolved, "passed_over": passed_over}
+    return {**recipe, "selected": resolved, "passed_over": passed_over, "misspelt": misspelt}
 
 
 def choose_profile(
@@ -214,7 +309,9 @@ def _evaluate(where: str, expression: str, terms: Mapping[str, Any]) -> Any:
         value = _compile(str(expression))(**terms)
         str(value)
     except (jinja2.TemplateError, TypeError, ValueError) as error:
-        raise RecipeError(f"{where}: {error}") from error
+        raise RecipeError(
+            f"{where}: {error}. Look in recipe_overrides for a key that was taken away, then in the recipe."
+        ) from error
     return value
 
 
@@ -233,7 +330,7 @@ def judge(recipe: Mapping[str, Any], context: Mapping[str, Any], accepted: Itera
         raise RecipeError(
             f"recipe_accept_risk names {', '.join(stray)}, expected names of guards: {', '.join(sorted(names))}."
         )
-    terms = {**recipe, **context}
+    terms = {**_copy(recipe), **context}
     for name, expression in recipe.get("terms", {}).items():
         terms[name] = _evaluate(f"term {name} of recipe {recipe['name']}", expression, terms)
     checks = []

@@ -35,6 +35,7 @@ CASES: list[Case] = [
     (EXL3, "topology", {}, {"ranks": 3, "topology": "pair"}, {}),
     (EXL3, "topology", {}, {"ranks": 4, "topology": "triangle"}, {}),
     (EXL3, "topology", {}, {"ranks": 2, "topology": "ring"}, {}),
+    (EXL3, "topology", {}, {"ranks": 2, "topology": "star"}, {}),
     (EXL3, "loopback_alias", {}, {}, {"fabric_subnets": ["10.0.0.1/32", "10.0.0.2/32"]}),
     (LOCAL, "loopback_alias", {}, {}, {"fabric_subnets": ["127.0.0.0/8"]}),
     (EXL3, "licence", {}, {"speculation": "dflash"}, {}),
@@ -45,6 +46,8 @@ CASES: list[Case] = [
     (EXL3, "unpinned_image", {}, {}, {}),
     (STATION, "unpinned_image", {}, {}, {}),
     (LOCAL, "unpinned_image", {}, {}, {"image_ref": "registry/engine:latest"}),
+    (LOCAL, "port_range", {"ports": {"api": 70000}}, {}, {}),
+    (EXL3, "misspelt_flag", serve(max_modle_len=500000), {}, {}),
     (LOCAL, "one_port_for_two", {"ports": {"api": 29521}}, {}, {}),
     (LOCAL, "open_api", {}, {}, {}),
     (LOCAL, "secret_in_the_open", serve(api_key="secret"), {}, {}),
@@ -165,6 +168,24 @@ def test_a_wrong_value_is_refused_with_reason_and_cure(
     assert check["cause"] == guard
     assert check["found"] and check["expected"]
     assert check["evidence"][0].endswith(".") and check["remedy"].endswith(".")
+
+
+@pytest.mark.parametrize(
+    ("name", "guard", "overrides", "found"),
+    [
+        (LOCAL, "launch_owns_it", {"container": {"network": "bridge", "rm": True}}, "rm, network"),
+        (EXL3, "fabric_owns_it", env(NCCL_IB_GID_INDEX=3), "NCCL_IB_GID_INDEX"),
+        (EXL3, "parallelism", serve(nnodes=1, pipeline_parallel_size=2), "nnodes, pipeline-parallel-size"),
+        (EXL3, "parallelism", serve(pipeline_parallel_size=1), "nothing"),
+        (TENSORFOLD, "parallelism", serve(tp=2), "tp"),
+        (LOCAL, "context_over_model", serve(max_model_len=16384), "16384 with a model.context of 8192"),
+        (EXL3, "misspelt_flag", serve(max_modle_len=500000), "max-modle-len for max-model-len"),
+        (EXL3, "misspelt_flag", serve(mm_processor_cache_type="lru"), "nothing"),
+    ],
+)
+def test_only_what_is_wrong_is_found(name: str, guard: str, overrides: dict[str, Any], found: str) -> None:
+    checks = {check["name"]: check["found"] for check in judge(resolve(name, overrides=overrides))}
+    assert checks[f"guard {guard}"] == found
 
 
 def test_every_guard_has_a_case() -> None:

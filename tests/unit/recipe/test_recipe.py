@@ -5,15 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from unit.recipe.recipes import DRAFTER, NAMES
+from unit.recipe.recipes import layers as load
+from unit.recipe.recipes import resolve as real
 
-from ansible_collections.tandem.serving.plugins.plugin_utils._recipe import RecipeError, judge, resolve, stack, unpinned
+from ansible_collections.tandem.serving.plugins.plugin_utils._recipe import (
+    RecipeError,
+    _check_overrides,
+    judge,
+    resolve,
+    stack,
+    unpinned,
+)
 
 BASE: dict[str, Any] = {
     "name": "toy",
     "serve": {"max-num-seqs": 4, "kv-cache-dtype": "fp8"},
     "ports": {"api": 8888},
+    "env": {"A": 1},
     "defaults": {"speculation": "mtp"},
     "variants": {
+        "topology": {"pair": {}},
         "ranks": {2: {}, 3: {"serve": {"max-num-seqs": 8}}},
         "speculation": {"mtp": {"serve": {"speculative-config": {"method": "mtp"}}}, "none": {}},
     },
@@ -53,6 +65,29 @@ def test_the_recipe_itself_is_not_changed() -> None:
         ({}, {"server": {}}, ["recipe_overrides has server", "serve"]),
         ({}, '{"serve": {}}', ["recipe_overrides is text", "expected a mapping", "-e '{"]),
         ({}, {"serve": {"max_num_seqs": 2}}, ["max_num_seqs", "max-num-seqs"]),
+        ({"profile": "seed"}, {}, ["profile is 'seed', expected nothing", "Leave recipe_profile empty"]),
+        ({"topology": "star"}, {}, ["topology is 'star', expected one of pair", "Set fabric_topology"]),
+        (
+            {},
+            {"serve": "x"},
+            ['recipe_overrides.serve is "x"', "a mapping", '{"recipe_overrides": {"serve": {"max-num-seqs": 4}}}'],
+        ),
+        ({}, {"serve": ["a"]}, ['recipe_overrides.serve is ["a"], expected a mapping']),
+        ({}, {"serve": None}, ["recipe_overrides.serve is null, expected a mapping"]),
+        ({}, {"model": None}, ["recipe_overrides.model is null, expected a mapping"]),
+        ({}, {"limits": None}, ["recipe_overrides.limits is null", '{"limits": {"ready_seconds": 3600}}']),
+        ({}, {"ports": 8000}, ["recipe_overrides.ports is 8000, expected a mapping"]),
+        ({}, {"env": ["A=1"]}, ['recipe_overrides.env is ["A=1"], expected a mapping', '{"env": {"A": 1}}']),
+        ({}, {"env": {"B": [1]}}, ["recipe_overrides.env.B is [1], expected text"]),
+        ({}, {"serve": {"max-num-seqs": "lots"}}, ['recipe_overrides.serve.max-num-seqs is "lots", expected a number']),
+        ({}, {"serve": {"max-num-seqs": "0,80"}}, ['is "0,80", expected a number', '{"max-num-seqs": 4}']),
+        ({}, {"serve": {"max-num-seqs": True}}, ["is true, expected a number"]),
+        ({}, {"ports": {"api": "abc"}}, ['recipe_overrides.ports.api is "abc", expected a number']),
+        ({}, {"ports": {"apii": 1}}, ["recipe_overrides.ports has apii, expected only api, bind, master"]),
+        ({}, {"memory": {"host_gb": 1}}, ["recipe_overrides.memory has host_gb", "host_gib"]),
+        ({}, {"memory": {"host_gib": "eight"}}, ['recipe_overrides.memory.host_gib is "eight", expected a number']),
+        ({}, {"memory": {"window": {"token": 1}}}, ["recipe_overrides.memory.window has token, expected only"]),
+        ({}, {"limits": {"stop_second": 1}}, ["recipe_overrides.limits has stop_second", "stop_seconds"]),
     ],
 )
 def test_what_makes_no_sense_is_named(selected: dict[str, Any], overrides: Any, words: list[str]) -> None:
@@ -60,6 +95,42 @@ def test_what_makes_no_sense_is_named(selected: dict[str, Any], overrides: Any, 
         resolve([BASE], selected, overrides)
     for word in words:
         assert word in str(error.value)
+
+
+def test_other_values_of_the_same_kind_are_taken() -> None:
+    recipe = resolve(
+        [BASE],
+        {"ranks": 2},
+        {"serve": {"new-flag": [1], "kv-cache-dtype": 8}, "env": {"A": "x"}, "limits": {"probe_seconds": 5}},
+    )
+    assert recipe["serve"] == {"max-num-seqs": 4, "kv-cache-dtype": 8, "new-flag": [1]}
+    assert (recipe["env"], recipe["limits"]) == ({"A": "x"}, {"probe_seconds": 5})
+    assert recipe["misspelt"] == {}
+
+
+@pytest.mark.parametrize(
+    ("flag", "meant"),
+    [
+        ("max-num-seq", {"max-num-seq": "max-num-seqs"}),
+        ("kv-cahce-dtype", {"kv-cahce-dtype": "kv-cache-dtype"}),
+        ("max-num-seqs", {}),
+        ("no-kv-cache-dtype", {}),
+        ("max-model-len", {}),
+    ],
+)
+def test_a_flag_that_looks_like_another_is_told(flag: str, meant: dict[str, str]) -> None:
+    assert resolve([BASE], {}, {"serve": {flag: 1}})["misspelt"] == meant
+
+
+def test_a_section_that_a_recipe_leaves_out_may_be_given() -> None:
+    assert resolve([BASE], {}, {"drafter": {"repo": "org/draft"}})["drafter"] == {"repo": "org/draft"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_key_of_a_closed_section_is_known(name: str) -> None:
+    for ranks in load(name)[-1]["supported_ranks"]:
+        for section in ("ports", "limits", "memory"):
+            _check_overrides({}, {section: real(name, ranks, licences=(DRAFTER,))[section]})
 
 
 @pytest.mark.parametrize(
@@ -78,7 +149,7 @@ def test_an_accepted_risk_without_a_guard_is_a_misspelling() -> None:
 
 
 def test_a_guard_about_something_the_recipe_lacks_is_an_error() -> None:
-    with pytest.raises(RecipeError, match="guard seqs of recipe toy"):
+    with pytest.raises(RecipeError, match=r"guard seqs of recipe toy: .*Look in recipe_overrides for a key"):
         judge({"name": "toy", "serve": {}, "guards": [GUARD]}, {}, [])
 
 
@@ -110,7 +181,6 @@ LICENSED = {
     [
         ("", [], "mtp", ["dflash"]),
         ("", ["org/draft"], "dflash", []),
-        ("", ["org/other"], "mtp", ["dflash"]),
         ("dflash", [], "dflash", []),
         ("mtp", ["org/draft"], "mtp", []),
     ],
@@ -120,6 +190,18 @@ def test_a_default_waits_for_its_licence(asked: str, accepted: list[str], chosen
     assert recipe["selected"]["speculation"] == chosen
     assert [item["choice"] for item in recipe["passed_over"]] == passed_over
     assert bool(recipe.get("licences")) == (chosen == "dflash")
+
+
+def test_a_licence_that_no_variant_asks_for_is_a_misspelling() -> None:
+    words = (
+        "recipe_accept_licences names org/drafts, expected repositories whose licence recipe toy asks for: org/draft"
+    )
+    with pytest.raises(RecipeError, match=words):
+        resolve([LICENSED], {}, {}, accepted_licences=["org/drafts"])
+
+
+def test_a_recipe_without_licences_minds_none() -> None:
+    assert resolve([BASE], {}, {}, accepted_licences=["org/draft"])["passed_over"] == []
 
 
 PINNED = "sha256:" + "a" * 64

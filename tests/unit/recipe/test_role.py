@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.recipe.recipes import DRAFTER
 
 ROOT = Path(__file__).resolve().parents[3]
 PLAY = "- {hosts: ranks, gather_facts: false, roles: [tandem.serving.recipe]}\n"
@@ -44,9 +45,38 @@ def test_a_named_risk_is_taken(tmp_path: Path) -> None:
         ({"recipe_name": "glm53"}, "Recipe 'glm53' does not exist. Expected one of: glm53_flash_exl3"),
         ({"recipe_speculation": "eagle"}, "speculation is 'eagle', expected one of dflash, mtp, none"),
         ({"recipe_accept_risk": ["moe"]}, "recipe_accept_risk names moe, expected names of guards"),
+        ({"recipe_accept_licences": "x" + DRAFTER}, f"recipe_accept_licences names x{DRAFTER}, expected"),
+        ({"recipe_overrides": {"serve": {"max-model-len": None}}}, "'dict object'' has no attribute ''max-model-len''"),
+        ({"recipe_overrides": {"serve": ["a"]}}, 'recipe_overrides.serve is ["a"], expected a mapping'),
     ],
 )
 def test_what_makes_no_sense_is_named(tmp_path: Path, variables: dict[str, Any], words: str) -> None:
     done = run(tmp_path, **variables)
     assert done.returncode != 0
-    assert words in " ".join((done.stdout + done.stderr).split())
+    said = " ".join((done.stdout + done.stderr).split())
+    assert words in said
+    # Once by the task, once by the first host.
+    assert said.count(words.split(",")[0]) <= 2
+    assert "filter plugin" not in said
+
+
+def test_a_wrong_topology_is_named_as_the_user_set_it(tmp_path: Path) -> None:
+    done = run(tmp_path, fabric_topology="star")
+    assert done.returncode != 0
+    said = " ".join((done.stdout + done.stderr).split())
+    assert "any number on a switch, found 2 ranks on a star." in said
+    assert "Set fabric_topology to" in said
+    assert "argument_spec_data" not in said
+
+
+def test_text_is_a_list_with_commas(tmp_path: Path) -> None:
+    overrides = {"serve": {"moe-backend": "marlin", "async-scheduling": True}}
+    accepted = "moe_backend, async_scheduling,licence"
+    done = run(tmp_path, recipe_overrides=overrides, recipe_accept_risk=accepted, recipe_accept_licences=DRAFTER)
+    assert done.returncode == 0, done.stdout[-2000:]
+
+
+def test_a_licence_is_accepted_by_its_whole_name(tmp_path: Path) -> None:
+    done = run(tmp_path, recipe_speculation="dflash", recipe_accept_licences=f"{DRAFTER}x")
+    assert done.returncode != 0
+    assert f"recipe_accept_licences names {DRAFTER}x" in " ".join(done.stdout.split())
