@@ -159,20 +159,17 @@ class ContentStore:
             manifest = json.loads(raw)
         config = self._get(manifest["config"]["digest"])
         diff_ids = json.loads(config)["rootfs"]["diff_ids"]
+        held = self._held()
         layers = [
-            Layer(
-                diff_id=diff_id,
-                chain_id=chain_id,
-                digest=blob["digest"],
-                size=blob["size"],
-                media_type=blob["mediaType"],
-            )
+            self._layer(diff_id, chain_id, blob, held)
             for diff_id, chain_id, blob in zip(diff_ids, chain_ids(diff_ids), manifest["layers"], strict=True)
         ]
+        if [layer["digest"] for layer in layers] != [blob["digest"] for blob in manifest["layers"]]:
+            raw = manifest_of(config, layers)
         return Image(config=config, manifest=raw, layers=layers)
 
     def lacks(self, layers: list[Layer]) -> list[Layer]:
-        held = set(self._run("ls", "--quiet").decode().split())
+        held = self._held()
         return [layer for layer in layers if layer["digest"] not in held]
 
     def read(self, layer: Layer) -> Iterator[bytes]:
@@ -183,6 +180,28 @@ class ContentStore:
             output = cast(IO[bytes], process.stdout)
             while data := output.read(_CHUNK):
                 yield data
+
+    def _held(self) -> set[str]:
+        return set(self._run("ls", "--quiet").decode().split())
+
+    def _layer(self, diff_id: str, chain_id: str, blob: dict[str, Any], held: set[str]) -> Layer:
+        """A pull leaves out a layer that is unpacked already, though the store may have it as the plain tar of another load only."""
+        layer = Layer(
+            diff_id=diff_id,
+            chain_id=chain_id,
+            digest=blob["digest"],
+            size=blob["size"],
+            media_type=blob["mediaType"],
+        )
+        if blob["digest"] in held:
+            return layer
+        if diff_id not in held:
+            raise StoreError(
+                f"containerd's store has layer {blob['digest']} unpacked only. Remove all images with it on this host and pull again."
+            )
+        layer["digest"], layer["media_type"] = diff_id, f"{_OCI}.layer.v1.tar"
+        layer["size"] = sum(map(len, self.read(layer)))
+        return layer
 
     @staticmethod
     def _child(manifests: list[dict[str, Any]], inspected: dict[str, Any]) -> str:

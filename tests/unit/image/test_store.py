@@ -126,6 +126,26 @@ def test_content_without_the_platform(ctr: Callable[[dict[str, bytes]], str]) ->
         store.image({"Id": digest_of(index), "Os": "linux", "Architecture": "arm64"})
 
 
+def test_content_that_came_plain_with_another_image(ctr: Callable[[dict[str, bytes]], str]) -> None:
+    blobs, entries = contents(["amd64"])
+    manifest = json.loads(blobs[entries[0]["digest"]])
+    del blobs[manifest["layers"][0]["digest"]]
+    inspected = {"Id": entries[0]["digest"], "Os": "linux", "Architecture": "amd64"}
+    store = ContentStore(ctr({**blobs, digest_of(b"amd64"): b"amd64"}), "socket")
+    image = store.image(inspected)
+    (layer,) = image["layers"]
+    assert (layer["digest"], layer["size"]) == (digest_of(b"amd64"), 5)
+    assert json.loads(image["manifest"])["layers"][0]["digest"] == digest_of(b"amd64")
+    assert b"".join(store.read(layer)) == b"amd64"
+
+
+def test_content_that_is_unpacked_only(ctr: Callable[[dict[str, bytes]], str]) -> None:
+    blobs, entries = contents(["amd64"])
+    del blobs[json.loads(blobs[entries[0]["digest"]])["layers"][0]["digest"]]
+    with pytest.raises(StoreError, match="unpacked only"):
+        ContentStore(ctr(blobs), "socket").image({"Id": entries[0]["digest"], "Os": "linux", "Architecture": "amd64"})
+
+
 def test_content_that_is_gone(ctr: Callable[[dict[str, bytes]], str]) -> None:
     with pytest.raises(StoreError, match="content digest sha256:gone: not found"):
         ContentStore(ctr({}), "socket").image({"Id": "sha256:gone", "Os": "linux", "Architecture": "arm64"})
