@@ -5,6 +5,8 @@ Emulated, because that works everywhere. A cable is a socket between two QEMUs, 
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import os
 import shlex
@@ -25,10 +27,16 @@ def home() -> Path:
     return Path(os.environ.get("TANDEM_RIG_HOME") or cache / "tandem-rig") / "rdma_lab"
 
 
+# Below those that the kernel gives to connections, and others for each worker of pytest: two labs start at once.
+_PORTS = itertools.count(20000 + 1000 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")))
+
+
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    for port in _PORTS:
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    raise RuntimeError("no free port")
 
 
 class Lab:
