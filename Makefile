@@ -41,7 +41,9 @@ clean-demo: $(VENV)/.rig ## Remove all that the demo made, but its downloads
 	ansible-playbook -i localhost, tests/rig/destroy.yml
 
 .PHONY: test
-test: lint unit oldest overlay sanity e2e overlay-engine ## All tests that CI runs
+test: ## All tests that CI runs
+	$(MAKE) --jobs=2 --output-sync=target lint unit oldest overlay sanity
+	$(MAKE) e2e overlay-engine
 
 .PHONY: lint
 lint: $(VENV)/.tests ## Style and types
