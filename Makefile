@@ -42,7 +42,7 @@ clean-demo: $(VENV)/.rig ## Remove all that the demo made, but its downloads
 
 .PHONY: test
 test: ## All tests that CI runs
-	$(MAKE) --jobs=2 --output-sync=target lint unit oldest overlay sanity
+	$(MAKE) --jobs=2 --output-sync=target lint sanity unit oldest overlay
 	$(MAKE) e2e overlay-engine
 
 .PHONY: lint
