@@ -102,7 +102,7 @@ def prepare(module: AnsibleModule, number: int, file: dict[str, Any]) -> Path:
     new = Path(module.tmpdir) / f"file{number}"
     new.write_text(text(file))
     if file["validate"]:
-        command = file["validate"] % new
+        command = file["validate"].replace("%s", str(new))
         code, out, error = module.run_command(command)
         if code:
             module.fail_json(
