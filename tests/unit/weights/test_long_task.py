@@ -22,7 +22,9 @@ PATIENCE = 60
 
 
 def start(folder: Path, steps: int, **variables: float | str) -> subprocess.Popen[str]:
-    more = {"work_folder": str(folder), "work_steps": steps, "ansible_python_interpreter": sys.executable, **variables}
+    # Not the environment's own: ansible-core 2.19 starts nothing in the background with an interpreter whose path has a blank.
+    python = str(Path(sys.executable).resolve())
+    more = {"work_folder": str(folder), "work_steps": steps, "ansible_python_interpreter": python, **variables}
     words = [Path(sys.executable).with_name("ansible-playbook"), "-i", "localhost,", "-c", "local"]
     playbook = subprocess.Popen(
         [*words, HERE / "play.yml", "-e", json.dumps(more)],
