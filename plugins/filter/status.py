@@ -13,7 +13,7 @@ author:
   - Tandem contributors (@tandem-serving)
 description:
   - Makes the table of C(playbooks/status.yml).
-positional: metrics, supervisor, about, transport
+positional: metrics, supervisor, about, planned, nccl
 options:
   _input:
     description: The hosts in rank order, each with the state of its rank, null where it could not be asked.
@@ -24,23 +24,27 @@ options:
     type: str
     required: true
   supervisor:
-    description: What the supervisor wrote about its last look.
+    description: What the supervisor wrote about its last look, and the state of its C(unit).
     type: dict
     required: true
   about:
     description: Names and values to show.
     type: dict
     required: true
-  transport:
-    description: How the ranks talk.
+  planned:
+    description: The recipe's transport, V(rdma) or V(socket).
     type: str
+    required: true
+  nccl:
+    description: For each host the C(summary) of M(tandem.serving.nccl_log_info) for this start, null where there is none.
+    type: dict
     required: true
 """
 
 EXAMPLES = r"""
 - name: Show the ranks
   ansible.builtin.debug:
-    msg: "{{ states | tandem.serving.status(metrics.content, supervisor, {'recipe': tandem_recipe.name}, 'rdma') }}"
+    msg: "{{ states | tandem.serving.status(metrics.content, supervisor, {'recipe': tandem_recipe.name}, 'rdma', summaries) }}"
 """
 
 RETURN = r"""
@@ -54,12 +58,17 @@ from typing import Any
 
 
 def status(
-    states: Mapping[str, Any], metrics: str, supervisor: Mapping[str, Any], about: Mapping[str, str], transport: str
+    states: Mapping[str, Any],
+    metrics: str,
+    supervisor: Mapping[str, Any],
+    about: Mapping[str, str],
+    planned: str,
+    nccl: Mapping[str, Any],
 ) -> str:
     """See DOCUMENTATION."""
     from ansible_collections.tandem.serving.plugins.plugin_utils import _status
 
-    return _status.status(states, metrics, supervisor, about, transport)
+    return _status.status(states, metrics, supervisor, about, planned, nccl)
 
 
 class FilterModule:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from ansible_collections.tandem.serving.plugins.module_utils import _kv_pool
 from ansible_collections.tandem.serving.plugins.module_utils._canary import speculation_counters
 from ansible_collections.tandem.serving.plugins.module_utils._metrics import samples
 
@@ -17,14 +18,13 @@ _COLUMNS = ("rank", "host", "unit", "since", "image", "config", "transport")
 
 def served(metrics: str) -> dict[str, str]:
     """KV pool, requests and acceptance from the text of ``/metrics``, each "unknown" where the engine does not say."""
-    found = {"KV pool": "unknown", "requests": "unknown", "acceptance": "no speculation"}
-    running = [sample.value for sample in samples(metrics, "vllm:num_requests_running")]
+    found = {"KV pool": "unknown", "requests": "unknown", "acceptance": "no drafts counted"}
+    running = [sample.value for sample in samples(metrics, "vllm:num_requests_running", "tensorfold_health:busy")]
     waiting = [sample.value for sample in samples(metrics, "vllm:num_requests_waiting")]
     if running:
         found["requests"] = f"{sum(running):.0f} running, {sum(waiting):.0f} waiting"
-    pools = [sample.labels.get("kv_cache_size_tokens") for sample in samples(metrics, "vllm:cache_config_info")]
-    if pools and pools[0]:
-        found["KV pool"] = f"{int(pools[0]):,} tokens"
+    if (tokens := _kv_pool.from_metrics(metrics)["kv_tokens"]) is not None:
+        found["KV pool"] = f"{tokens:,} tokens"
     counters = speculation_counters(metrics)
     if counters.get("drafted"):
         rate = counters.get("accepted", 0) / counters["drafted"]
@@ -38,10 +38,17 @@ def open_requests(metrics: str) -> int:
     return int(sum(sample.value for sample in samples(metrics, *names)))
 
 
+def transport(planned: str, summary: Mapping[str, Any] | None) -> str:
+    """How a rank talks: what NCCL wrote in this start, as nccl_log_info sums it up. Without RDMA there is only the plan."""
+    if planned != "rdma":
+        return planned
+    return " ".join([summary["transport"], *summary["hcas"]]) if summary else "unknown"
+
+
 def row(rank: int, host: str, state: Mapping[str, Any] | None, transport: str) -> dict[str, str]:
     """One rank's line. ``state`` is what rank_ctl told, None when it could not be asked."""
     if state is None:
-        return dict(zip(_COLUMNS, (str(rank), host, "out of reach", "", "", "", ""), strict=True))
+        return dict(zip(_COLUMNS, (str(rank), host, "cannot be asked", "", "", "", ""), strict=True))
     unit = state["active"] if state["active"] == "active" else f"{state['active']} ({state['result']})"
     image = str(state["image"]).rsplit("/", 1)[-1].replace("@sha256:", "@")[:40]
     return dict(
@@ -77,15 +84,22 @@ def _time(moment: float) -> str:
 
 
 def status(
-    states: Mapping[str, Any], metrics: str, supervisor: Mapping[str, Any], about: Mapping[str, str], transport: str
+    states: Mapping[str, Any],
+    metrics: str,
+    supervisor: Mapping[str, Any],
+    about: Mapping[str, str],
+    planned: str,
+    nccl: Mapping[str, Mapping[str, Any] | None],
 ) -> str:
-    """The whole answer. ``states`` maps the hosts, in rank order, to what rank_ctl told; ``supervisor`` is its state file."""
-    rows = [row(rank, host, states[host], transport) for rank, host in enumerate(states)]
+    """The whole answer. ``states`` maps the hosts, in rank order, to what rank_ctl told; ``supervisor`` is its state file
+    with the state of its ``unit``; ``nccl`` maps hosts to summaries of nccl_log_info."""
+    rows = [row(rank, host, states[host], transport(planned, nccl.get(host))) for rank, host in enumerate(states)]
     lines = [f"{name}: {value}" for name, value in {**about, **served(metrics)}.items()]
-    if supervisor:
-        lines.append(f"supervisor: {supervisor['action']}, {supervisor['reason']} ({_time(supervisor['when'])})")
+    if "action" in supervisor:
+        said = f"{supervisor['action']}, {supervisor['reason']} ({_time(supervisor['when'])})"
+        lines.append(f"supervisor ({supervisor['unit']}): {said}")
         if supervisor.get("fault"):
             lines.append(f"last failure: {supervisor['fault']} ({_time(supervisor.get('fault_at', 0))})")
     else:
-        lines.append("supervisor: has not run")
+        lines.append(f"supervisor ({supervisor['unit']}): has decided nothing yet")
     return "\n".join([table(rows), "", *lines, *_oddities(states)])

@@ -145,7 +145,7 @@ def test_a_change_by_hand_on_one_host_is_found_before_the_next_start_and_named(p
             break
         time.sleep(1)
     told = shown(play("playbooks/status.yml"), "Show the ranks")
-    assert "supervisor: give_up, /etc/tandem/rank.env on spark-b changed since site.yml wrote it" in told
+    assert "supervisor (failed): give_up, /etc/tandem/rank.env on spark-b changed since site.yml wrote it" in told
     run = play("playbooks/start.yml")
     assert run.status == "successful", run.failure
     assert serves()
@@ -164,6 +164,8 @@ def test_a_reset_leaves_the_weights_and_nothing_else(play: Play, command: Comman
         assert command(host, left) == ""
         assert command(host, "docker images --quiet 'localhost/tandem/*'") == ""
     assert play("playbooks/reset.yml").changed == {}
+    told = shown(play("playbooks/status.yml"), "Show the ranks")
+    assert told.count("cannot be asked") == 2 and "supervisor (inactive)" in told
     back = play("site.yml")
     assert back.status == "successful", back.failure
     assert serves()

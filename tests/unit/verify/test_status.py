@@ -28,36 +28,39 @@ def test_the_metrics_are_read() -> None:
         "requests": "2 running, 1 waiting",
         "acceptance": "90% of 40 drafted tokens",
     }
-    assert served("")["requests"] == "unknown"
+    assert served("") == {"KV pool": "unknown", "requests": "unknown", "acceptance": "no drafts counted"}
+    tensorfold = served("tensorfold_health:busy 1\ntensorfold_health:pool_tokens 2922752\n")
+    assert (tensorfold["KV pool"], tensorfold["requests"]) == ("2,922,752 tokens", "1 running, 0 waiting")
 
 
 def test_one_line_a_rank_and_the_supervisor_below() -> None:
     seen = {
+        "unit": "active",
         "action": "none",
         "reason": "serving",
         "when": 0.0,
         "fault": "rank 1 on spark-b is failed (exit-code)",
         "fault_at": 60.0,
     }
-    text = status({"spark-a": STATE, "spark-b": None}, METRICS, seen, {"recipe": "smollm2_local"}, "socket")
+    text = status({"spark-a": STATE, "spark-b": None}, METRICS, seen, {"recipe": "smollm2_local"}, "socket", {})
     lines = text.splitlines()
     assert lines[0].split() == ["rank", "host", "unit", "since", "image", "config", "transport"]
     assert lines[1].startswith("0     spark-a  active") and "7987f6fb6fd0  socket" in lines[1]
-    assert lines[2] == "1     spark-b  out of reach"
-    assert "supervisor: none, serving (1970-01-01T00:00:00+00:00)" in lines
+    assert lines[2] == "1     spark-b  cannot be asked"
+    assert "supervisor (active): none, serving (1970-01-01T00:00:00+00:00)" in lines
     assert "last failure: rank 1 on spark-b is failed (exit-code) (1970-01-01T00:01:00+00:00)" in lines
 
 
 def test_a_rank_that_ended_shows_its_result_and_a_new_pair_no_supervisor() -> None:
     ended = {**STATE, "active": "failed", "result": "exit-code"}
-    text = status({"spark-a": ended}, "", {}, {}, "rdma")
+    text = status({"spark-a": ended}, "", {"unit": "inactive"}, {}, "rdma", {})
     assert "failed (exit-code)" in text
-    assert "supervisor: has not run" in text
+    assert "supervisor (inactive): has decided nothing yet" in text
 
 
 def test_what_is_odd_about_a_rank_is_said() -> None:
     odd = {**STATE, "changed": ["/etc/tandem/rank.env"], "down": ["eth1 is down"], "refused": "no memory"}
-    assert status({"spark-b": odd}, "", {}, {}, "rdma").splitlines()[-3:] == [
+    assert status({"spark-b": odd}, "", {"unit": "active"}, {}, "socket", {}).splitlines()[-3:] == [
         "spark-b: /etc/tandem/rank.env changed since site.yml wrote it",
         "spark-b: eth1 is down",
         "spark-b: did not start: no memory",
@@ -68,3 +71,18 @@ def test_requests_that_run_and_wait_are_counted() -> None:
     assert open_requests(METRICS) == 3
     assert open_requests("") == 0
     assert open_requests("tensorfold_health:busy 2") == 2
+
+
+def test_the_transport_is_what_nccl_wrote_and_not_what_was_planned() -> None:
+    heard = {
+        "spark-a": {"transport": "ib", "hcas": ["rocep1s0f0", "roceP2p1s0f0"]},
+        "spark-b": {"transport": "socket", "hcas": []},
+        "spark-c": None,
+    }
+    states = dict.fromkeys(heard, STATE)
+    lines = status(states, "", {"unit": "active"}, {}, "rdma", heard).splitlines()
+    assert [line.split("7987f6fb6fd0")[1].strip() for line in lines[1:4]] == [
+        "ib rocep1s0f0 roceP2p1s0f0",
+        "socket",
+        "unknown",
+    ]
