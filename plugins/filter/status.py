@@ -36,7 +36,7 @@ options:
     type: str
     required: true
   nccl:
-    description: For each host the C(summary) of M(tandem.serving.nccl_log_info) for this start, null where there is none.
+    description: For each host the C(summary) of M(tandem.serving.nccl_log_info) for this start, empty where there is none.
     type: dict
     required: true
 """

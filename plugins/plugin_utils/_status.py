@@ -38,7 +38,7 @@ def open_requests(metrics: str) -> int:
     return int(sum(sample.value for sample in samples(metrics, *names)))
 
 
-def transport(planned: str, summary: Mapping[str, Any] | None) -> str:
+def transport(planned: str, summary: Mapping[str, Any]) -> str:
     """How a rank talks: what NCCL wrote in this start, as nccl_log_info sums it up. Without RDMA there is only the plan."""
     if planned != "rdma":
         return planned
@@ -89,11 +89,11 @@ def status(
     supervisor: Mapping[str, Any],
     about: Mapping[str, str],
     planned: str,
-    nccl: Mapping[str, Mapping[str, Any] | None],
+    nccl: Mapping[str, Mapping[str, Any]],
 ) -> str:
     """The whole answer. ``states`` maps the hosts, in rank order, to what rank_ctl told; ``supervisor`` is its state file
     with the state of its ``unit``; ``nccl`` maps hosts to summaries of nccl_log_info."""
-    rows = [row(rank, host, states[host], transport(planned, nccl.get(host))) for rank, host in enumerate(states)]
+    rows = [row(rank, host, states[host], transport(planned, nccl.get(host, {}))) for rank, host in enumerate(states)]
     lines = [f"{name}: {value}" for name, value in {**about, **served(metrics)}.items()]
     if "action" in supervisor:
         said = f"{supervisor['action']}, {supervisor['reason']} ({_time(supervisor['when'])})"

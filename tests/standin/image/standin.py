@@ -28,21 +28,17 @@ FAULT = os.environ.get("STANDIN_FAULT", "")
 
 # Argument to what its value has to be; None for a switch.
 TENSORFOLD: dict[str, str | None] = {
-    "tp": "2|3|4",
     "rank": "[0-3]",
     "master": ADDRESS,
     "master-port": "29551",
     "context": NUMBER,
     "drafter": f"none|{SNAPSHOT}",
     "max-tokens": NUMBER,
-    "parallel": "[1-8]",
     "thinking": None,
     "vision": None,
 }
 TENSORFOLD_HEAD: dict[str, str | None] = {"name": r"\S+", "host": r"\S+", "port": "8888"}
 TENSORFOLD_ENV = {
-    "TF_GLM_COMM": "roce|nccl",
-    "TF_ROCE_MAX_KB": "512|1024",
     "TF_ROCE_WAIT_S": "300",
     "TF_ROCE_HCA": r"[\w,]+",
     "TF_GLM_KV": "fp8|bf16",
@@ -59,27 +55,30 @@ TENSORFOLD_ENV = {
     "TF_GLM_SHARED_PREFIX": "[01]",
     "TF_GLM_MULTI_PREFILL": "[01]",
     "TF_GLM_MULTI_LONE": "[01]",
-    "TF_GLM_MULTI_WINDOW": "16|24|32|40|48|56|64",
     "TF_GLM_MULTI_WATCHDOG_S": "300",
     "TF_GLM_CACHE_ENTRIES": "32",
-    "TF_GLM_CACHE_GIB": r"12\.5|32",
     "TF_GLM_STREAM_SMOOTH": "[01]",
     "TF_GLM_STREAM_SMOOTH_MS": "400",
     "TF_GLM_FILL_BUDGET_MS": "200",
     "TF_GLM_FILL_DRAFTS": "[01]",
     "TF_GLM_L2PF": "[01]",
     "TF_GLM_EXL3_LOADS": "nc",
-    "TF_GLM_EXL3_DEC_ORDER": "[0-2]",
     "TF_GLM_DISPLAY_KV_MIB": r"\d+",
     "TENSORFOLD_NO_UPDATE_CHECK": "1",
     "TENSORFOLD_NUCLEUS_UNION": "[01]",
     "TENSORFOLD_GLM_IMAGE_TOKENS": NUMBER,
     "TENSORFOLD_GLM_VIDEO_TOKENS": NUMBER,
     "TENSORFOLD_GLM_VIDEO_FRAMES": NUMBER,
-    "TENSORFOLD_MEMORY_RESERVE_GIB": r"14\.5|19\.6",
 }
-# Four ranks have more, and more again in a ring.
-TENSORFOLD_FOUR = {
+# What depends on the number of ranks and their cables: arguments, then variables.
+EIGHT_STREAMS = {
+    "TF_ROCE_MAX_KB": "1024",
+    "TF_GLM_MULTI_WINDOW": "64",
+    "TF_GLM_CACHE_GIB": "32",
+    "TENSORFOLD_MEMORY_RESERVE_GIB": r"19\.6",
+}
+FOUR_RANKS = EIGHT_STREAMS | {
+    "TF_GLM_EXL3_DEC_ORDER": "2",
     "TF_GLM_MULTI_SAMPLER": "packed",
     "TF_GLM_MULTI_DEPTH": "joint",
     "TF_GLM_MULTI_ASYNC": "1",
@@ -88,7 +87,45 @@ TENSORFOLD_FOUR = {
     "TF_GLM_PREFILL_ROWS": "4096",
     "TF_GLM_SIDE": "1",
 }
-TENSORFOLD_RING = {"TF_NCCL_RING": "1", "TF_ROCE_RING": "1"}
+TENSORFOLD_SYSTEMS: dict[str, tuple[dict[str, str | None], dict[str, str]]] = {
+    "pair": (
+        {"tp": "2", "parallel": "4"},
+        {
+            "TF_GLM_COMM": "roce",
+            "TF_ROCE_MAX_KB": "512",
+            "TF_GLM_MULTI_WINDOW": "32",
+            "TF_GLM_CACHE_GIB": r"12\.5",
+            "TF_GLM_EXL3_DEC_ORDER": "0",
+            "TENSORFOLD_MEMORY_RESERVE_GIB": r"14\.5",
+        },
+    ),
+    "triangle": (
+        {"tp": "3", "parallel": "8"},
+        EIGHT_STREAMS
+        | {
+            "TF_GLM_COMM": "nccl",
+            "TF_GLM_EXL3_DEC_ORDER": "0",
+            "NCCL_CROSS_NIC": "1",
+            "NCCL_IB_SUBNET_AWARE_ROUTING": "1",
+            "NCCL_P2P_DISABLE": "1",
+            "NCCL_SHM_DISABLE": "1",
+        },
+    ),
+    "ring": (
+        {"tp": "4", "parallel": "8"},
+        FOUR_RANKS
+        | {
+            "TF_GLM_COMM": "roce",
+            "TF_NCCL_RING": "1",
+            "TF_ROCE_RING": "1",
+            "NCCL_ALGO": "Ring",
+            "NCCL_GRAPH_FILE": r"/\S+",
+            "NCCL_IB_MERGE_NICS": "0",
+            "NCCL_IB_SUBNET_PREFIX_LEN": NUMBER,
+        },
+    ),
+    "switch": ({"tp": "4", "parallel": "8"}, FOUR_RANKS | {"TF_GLM_COMM": "nccl"}),
+}
 # The facts' values of NVIDIA's recipe.
 STATION: dict[str, str | None] = {
     "block-size": "128",
@@ -176,11 +213,10 @@ def refuse_environment(program: str, wanted: Mapping[str, str], prefixes: tuple[
 
 
 def refuse_tensorfold(given: Mapping[str, str | None]) -> None:
-    """Refuse what TensorFold's facts do not have for this rank of so many."""
-    refuse("tensorfold", given, TENSORFOLD | (TENSORFOLD_HEAD if given.get("rank") == "0" else {}))
-    wanted = TENSORFOLD_ENV | (TENSORFOLD_FOUR if given["tp"] == "4" else {})
-    wanted |= TENSORFOLD_RING if "TF_ROCE_RING" in os.environ else {}
-    refuse_environment("tensorfold", wanted, ("TF_", "TENSORFOLD_"))
+    """Refuse what TensorFold's facts do not have for this rank of the system that STANDIN_TOPOLOGY names."""
+    arguments, environment = TENSORFOLD_SYSTEMS[os.environ["STANDIN_TOPOLOGY"]]
+    refuse("tensorfold", given, TENSORFOLD | arguments | (TENSORFOLD_HEAD if given.get("rank") == "0" else {}))
+    refuse_environment("tensorfold", TENSORFOLD_ENV | environment, ("TF_", "TENSORFOLD_"))
 
 
 def refuse_station(given: Mapping[str, str | None]) -> None:
@@ -227,7 +263,7 @@ def nccl(rank: int, nranks: int, gdr: bool) -> None:
     prefix = f"{host}:{os.getpid()}:{os.getpid()} [0] NCCL"
     comm = f"comm 0x55d0c7a19e2b rank {rank} nranks {nranks} cudaDev 0 nvmlDev 0 busId f01000 commId 0x5d0c7a19e2b84f63"
     devices = " ".join(f"[{index}]{device}:1/RoCE" for index, device in enumerate(hca))
-    peer = (rank + 1) % nranks
+    before, after = (rank - 1) % nranks, (rank + 1) % nranks
     lines = [
         f"INFO Bootstrap: Using {netdev}:{os.environ['VLLM_HOST_IP']}<0>",
         "INFO NCCL version 2.30.7+cuda13.0",
@@ -235,8 +271,8 @@ def nccl(rank: int, nranks: int, gdr: bool) -> None:
         f"INFO Using network {'Socket' if FAULT == 'socket' else 'IB'}",
         f"INFO ncclCommInitRank {comm} - Init START",
         f"INFO comm 0x55d0c7a19e2b rank {rank} nRanks {nranks} nNodes {nranks} localRanks 1 localRank 0 MNNVL 0",
-        f"INFO Channel 00/0 : {peer}[0] -> {rank}[0] [receive] via {via}",
-        f"INFO Channel 00/0 : {rank}[0] -> {peer}[0] [send] via {via}",
+        f"INFO Channel 00/0 : {before}[0] -> {rank}[0] [receive] via {via}",
+        f"INFO Channel 00/0 : {rank}[0] -> {after}[0] [send] via {via}",
         f"INFO Connected all rings, use ring PXN 0 GDR {int('GDRDMA' in via)}",
         "INFO Connected all trees",
         f"INFO ncclCommInitRank {comm} - Init COMPLETE",

@@ -21,24 +21,24 @@ CABLES: dict[str, list[tuple[int, int, int, int]]] = {
 }
 
 
-def _halves(spec: tree.Spec, cage: int) -> list[dict[str, Any]]:
+def halves(spec: tree.Spec, cage: int) -> list[dict[str, Any]]:
     """The interfaces of one cage: two on a Spark, one on a Station."""
     names = (f"enp1s0f{cage}np{cage}", f"enP2p1s0f{cage}np{cage}", f"cx8r{cage}")
     return [spec["netdevs"][name] for name in names if name in spec["netdevs"]]
 
 
-def _address(specs: list[tree.Spec], cables: Sequence[tuple[int, int, int, int]], switch: bool) -> None:
+def address(specs: list[tree.Spec], cables: Sequence[tuple[int, int, int, int]], switch: bool) -> None:
     """A subnet for each half of each cable, one for each half of a switch; what has no cable is unplugged."""
     used = {end for one, cage, other, other_cage in cables for end in ((one, cage), (other, other_cage))}
     for rank, cage in itertools.product(range(len(specs)), (0, 1)):
-        for half in _halves(specs[rank], cage):
+        for half in halves(specs[rank], cage):
             half["addresses"] = []
             if (rank, cage) not in used:
                 half.update(up=False, ethtool="no (No cable)")
     for number, (one, cage, other, other_cage) in enumerate(cables):
         for rank, port in ((one, cage), (other, other_cage)):
-            for half, netdev in enumerate(_halves(specs[rank], port)):
-                subnet = 100 + half if switch else 100 + len(_halves(specs[rank], port)) * number + half
+            for half, netdev in enumerate(halves(specs[rank], port)):
+                subnet = 100 + half if switch else 100 + len(halves(specs[rank], port)) * number + half
                 netdev["addresses"] = [f"192.168.{subnet}.{rank + 1}/24"]
 
 
@@ -46,7 +46,7 @@ def rdma(folder: Path, hosts: list[str], topology: str, cables: str, fixture: st
     """Plans of machines of one kind. Raises AssertionError where the planner finds something wrong."""
     joined = CABLES[cables]
     specs = tree.machines(hosts, fixture)
-    _address(list(specs.values()), joined, topology == "switch")
+    address(list(specs.values()), joined, topology == "switch")
     found = {name: tree.facts(folder / name, spec) for name, spec in specs.items()}
     tree.cable(found, *((hosts[one], cage, hosts[other], end) for one, cage, other, end in joined))
     for facts in found.values():

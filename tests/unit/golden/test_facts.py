@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from unit.golden.render import HERE, ROOT
+from unit.golden.render import CASES, HERE, ROOT
 
 sys.path.insert(0, str(ROOT / "tests/standin/image"))
 standin: Any = importlib.import_module("standin")
@@ -38,7 +38,9 @@ def judge(program: str, given: list[str], environment: dict[str, str], monkeypat
 
 
 def environment(path: Path) -> dict[str, str]:
-    return dict(line.split("=", 1) for line in path.with_suffix(".env").read_text().splitlines())
+    """The rank's, and what the stand-in has to know of the system."""
+    given = dict(line.split("=", 1) for line in path.with_suffix(".env").read_text().splitlines())
+    return {**given, "STANDIN_TOPOLOGY": CASES[path.parent.name].topology}
 
 
 @pytest.mark.parametrize("path", RANKS, ids=lambda path: f"{path.parent.name}-{path.stem}")

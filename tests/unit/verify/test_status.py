@@ -77,7 +77,7 @@ def test_the_transport_is_what_nccl_wrote_and_not_what_was_planned() -> None:
     heard = {
         "spark-a": {"transport": "ib", "hcas": ["rocep1s0f0", "roceP2p1s0f0"]},
         "spark-b": {"transport": "socket", "hcas": []},
-        "spark-c": None,
+        "spark-c": {},
     }
     states = dict.fromkeys(heard, STATE)
     lines = status(states, "", {"unit": "active"}, {}, "rdma", heard).splitlines()
