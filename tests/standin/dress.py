@@ -39,7 +39,8 @@ rm -rf /dev/infiniband {_SMI} {_HOOK} {SYS}
 systemctl disable --now tandem-fabric-transit
 iptables -F DOCKER-USER
 rm -f /etc/systemd/system/tandem-fabric-transit.service /etc/sysctl.d/60-tandem-fabric.conf /etc/systemd/network/05-tandem-*
-systemctl mask --now systemd-networkd systemd-networkd.socket
+systemctl stop systemd-networkd.socket systemd-networkd
+systemctl mask systemd-networkd
 ip address flush dev lo to 192.168.99.0/24
 systemctl daemon-reload
 systemctl reset-failed docker
@@ -106,7 +107,7 @@ def dress(kind: str, cabling: str, command: Command, ship: Callable[[str, Path, 
             f"printf {shlex.quote('#!/bin/sh' + chr(10))} > {_HOOK}",
             f"chmod +x {_SMI} {_HOOK}",
             # What the role fabric configures the network with, where a system lets it.
-            "systemctl unmask systemd-networkd systemd-networkd.socket; systemctl start systemd-networkd",
+            "systemctl unmask systemd-networkd; systemctl start systemd-networkd",
             # Docker looks for the hook when it starts.
             "systemctl reset-failed docker; systemctl restart docker",
         ]

@@ -21,23 +21,23 @@ CABLES: dict[str, list[tuple[int, int, int, int]]] = {
 }
 
 
-def halves(spec: tree.Spec, cage: int) -> list[dict[str, Any]]:
+def halves(spec: tree.Spec, cage: int) -> dict[str, dict[str, Any]]:
     """The interfaces of one cage: two on a Spark, one on a Station."""
     names = (f"enp1s0f{cage}np{cage}", f"enP2p1s0f{cage}np{cage}", f"cx8r{cage}")
-    return [spec["netdevs"][name] for name in names if name in spec["netdevs"]]
+    return {name: spec["netdevs"][name] for name in names if name in spec["netdevs"]}
 
 
 def address(specs: list[tree.Spec], cables: Sequence[tuple[int, int, int, int]], switch: bool) -> None:
     """A subnet for each half of each cable, one for each half of a switch; what has no cable is unplugged."""
     used = {end for one, cage, other, other_cage in cables for end in ((one, cage), (other, other_cage))}
     for rank, cage in itertools.product(range(len(specs)), (0, 1)):
-        for half in halves(specs[rank], cage):
+        for half in halves(specs[rank], cage).values():
             half["addresses"] = []
             if (rank, cage) not in used:
                 half.update(up=False, ethtool="no (No cable)")
     for number, (one, cage, other, other_cage) in enumerate(cables):
         for rank, port in ((one, cage), (other, other_cage)):
-            for half, netdev in enumerate(halves(specs[rank], port)):
+            for half, netdev in enumerate(halves(specs[rank], port).values()):
                 subnet = 100 + half if switch else 100 + len(halves(specs[rank], port)) * number + half
                 netdev["addresses"] = [f"192.168.{subnet}.{rank + 1}/24"]
 
