@@ -17,12 +17,16 @@ from ansible_collections.tandem.serving.plugins.module_utils._causes import faul
 from ansible_collections.tandem.serving.plugins.module_utils._check import Check, check
 from ansible_collections.tandem.serving.plugins.module_utils._metrics import samples
 
-# A phrase of up to this many words, repeated this often at the end of the text, is a model that is stuck.
-_PHRASE_WORDS = 12
-_PHRASE_REPEATS = 6
-_CHARACTER_REPEATS = 24
-# vLLM's counters of speculative decoding. There are none where it does not speculate.
+# A text that ends in this many copies of one piece, over this many characters or more, is that of a model that is stuck.
+_COPIES = 6
+_CHARACTERS = 24
+# So is one with such a run of a character anywhere, unless a ruler is drawn with it.
+_RUN = re.compile(r"([^\s\-=_*#.~+|\u2014\u2500-\u257f])\1{%d,}" % (_CHARACTERS - 1))
+# The engines' counters of speculative decoding. vLLM has none where it does not speculate.
 _COUNTERS = {
+    "tensorfold_health:rounds_total": "drafts",
+    "tensorfold:mtp_drafted_total": "drafted",
+    "tensorfold:mtp_accepted_total": "accepted",
     "vllm:spec_decode_num_drafts_total": "drafts",
     "vllm:spec_decode_num_draft_tokens_total": "drafted",
     "vllm:spec_decode_num_accepted_tokens_total": "accepted",
@@ -52,16 +56,13 @@ def speculation_counters(metrics: str) -> dict[str, float]:
 
 def repetition(text: str) -> str:
     """What the text repeats without end, or an empty string."""
-    tail = text.rstrip()
-    run = re.search(r"(\S)\1{%d,}$" % (_CHARACTER_REPEATS - 1), tail)
-    if run:
+    if run := _RUN.search(text):
         return run.group(1)
-    words = tail.split()
-    for size in range(1, _PHRASE_WORDS + 1):
-        phrase = words[-size:]
-        repeats = len(words) // size
-        if repeats >= _PHRASE_REPEATS and words[-size * _PHRASE_REPEATS :] == phrase * _PHRASE_REPEATS:
-            return " ".join(phrase)
+    tail = " ".join(text.split())
+    for size in range(1, len(tail) // _COPIES + 1):
+        piece = tail[-size:]
+        if tail.endswith(piece * max(_COPIES, -(-_CHARACTERS // size))):
+            return piece.strip()
     return ""
 
 
@@ -89,7 +90,10 @@ def judge(
     ``status`` is the HTTP status (0 when no answer came), ``answer`` the decoded body, ``counters`` what the engine's
     speculation counters grew by while the probe ran (``drafts``, ``drafted``, ``accepted``; empty when there are none).
     """
+    tokens = (answer.get("usage") or {}).get("completion_tokens", 0)
     evidence = [f"POST /v1/chat/completions: HTTP {status} in {seconds:.1f} s"]
+    if tokens:
+        evidence[0] += f", {tokens} tokens of {seconds * 1000 / tokens:.0f} ms"
     if status != 200:
         detail = str(answer.get("error", answer) or "no answer")
         found = f"HTTP {status}: {detail[:300]}" if status else detail[:300]
@@ -97,7 +101,6 @@ def judge(
     content, reasoning = answer_text(answer)
     said = " ".join((content or reasoning).split())
     evidence.append(f"answer: {said[:300]}")
-    tokens = (answer.get("usage") or {}).get("completion_tokens", 0)
     checks = [_judge_text(name, probe, content, reasoning, _tool_names(answer), tokens, evidence)]
     if "accepted_min" in probe:
         checks.append(_judge_drafts(name, probe, counters, seconds, evidence))
@@ -122,10 +125,11 @@ def _judge_text(
     def wrong(cause: str, found: str) -> Check:
         return fault(f"canary {name}", cause, wanted, found, evidence=evidence)
 
-    text = f"{reasoning}\n{content}".strip()
+    # What it thought may name the answer and still not be it.
+    text = (content or reasoning).strip()
     if not text and not tools:
         return wrong("canary_empty", "an empty answer")
-    stuck = "" if probe.get("repeats") else repetition(text)
+    stuck = "" if probe.get("repeats") else repetition(content) or repetition(reasoning)
     if stuck:
         return wrong("canary_repeats", f"'{stuck}' over and over")
     if "expect" in probe and not re.search(probe["expect"], text, re.IGNORECASE):

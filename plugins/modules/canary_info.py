@@ -32,7 +32,8 @@ options:
     description:
       - Name of a probe to what it asks and expects.
       - A probe has C(prompt) or C(messages), C(max_tokens), and any of C(request) (merged into the request), C(expect) (a regular
-        expression), C(expect_tool), C(expect_reasoning), C(tokens_min), C(accepted_min), C(repeats) (the text may repeat itself).
+        expression), C(expect_tool), C(expect_reasoning), C(tokens_min), C(accepted_min), C(repeats) (the text may repeat itself),
+        C(timeout) (seconds, instead of O(timeout)).
     type: dict
     required: true
   api_key:
@@ -97,11 +98,11 @@ class Server:
         except (urllib.error.URLError, OSError):
             return ""
 
-    def post(self, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def post(self, path: str, body: dict[str, Any], timeout: int) -> tuple[int, dict[str, Any]]:
         """Status and decoded body; status 0 when the server does not answer."""
         data = json.dumps(body).encode()
         try:
-            answer = open_url(f"{self.url}{path}", data, self.headers, method="POST", timeout=self.timeout)
+            answer = open_url(f"{self.url}{path}", data, self.headers, method="POST", timeout=timeout)
             status, raw = answer.status, answer.read()
         except urllib.error.HTTPError as error:
             status, raw = error.code, error.read()
@@ -131,7 +132,8 @@ def main() -> None:
     for name, probe in module.params["probes"].items():
         before = _canary.speculation_counters(server.get("/metrics"))
         started = time.monotonic()
-        status, answer = server.post("/v1/chat/completions", _canary.request_body(probe, module.params["model"]))
+        body = _canary.request_body(probe, module.params["model"])
+        status, answer = server.post("/v1/chat/completions", body, probe.get("timeout", module.params["timeout"]))
         seconds = time.monotonic() - started
         after = _canary.speculation_counters(server.get("/metrics"))
         grown = {key: value - before.get(key, 0.0) for key, value in after.items()}

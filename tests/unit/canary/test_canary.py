@@ -29,6 +29,8 @@ CALL = [{"function": {"name": "get_weather"}}]
         (PROBE, 200, answer("It is Paris."), "pass", "ok"),
         (PROBE, 200, answer(None, reasoning="Paris, surely."), "pass", "ok"),
         (PROBE, 200, answer("It is Rome."), "fail", "canary_wrong_text"),
+        (PROBE, 200, answer("Rome.", reasoning="Paris, surely."), "fail", "canary_wrong_text"),
+        (PROBE, 200, answer("Paris", reasoning="hm " * 40), "fail", "canary_repeats"),
         (PROBE, 200, answer(""), "fail", "canary_empty"),
         (PROBE, 200, answer("Paris " + "!" * 40), "fail", "canary_repeats"),
         (PROBE, 200, {}, "fail", "canary_empty"),
@@ -73,13 +75,29 @@ def test_milliseconds_of_a_step_are_in_the_evidence() -> None:
     [
         ("a fine sentence about a fine day", ""),
         ("!" * 30, "!"),
+        ("!" * 30 + " Paris", "!"),
         ("so " + "over and over " * 8, "over and over"),
+        (
+            "This is a sentence of thirteen words that ends and then begins again. " * 20,
+            "This is a sentence of thirteen",
+        ),
+        ("这是一个测试。" * 20, "这是一个测试。"),
+        ("ab" * 50, "ab"),
         ("no no no", ""),
+        ("1, " * 5, ""),
+        ("| a | b |\n|" + "-" * 60 + "|\n| 1 | 2 |", ""),
+        ("─" * 60 + "\nParis", ""),
+        (", ".join(str(number) for number in range(1, 61)), ""),
         ("", ""),
     ],
 )
 def test_repetition(text: str, stuck: str) -> None:
-    assert repetition(text) == stuck
+    assert repetition(text).startswith(stuck) and bool(repetition(text)) == bool(stuck)
+
+
+def test_milliseconds_of_a_token_are_told_where_nothing_is_drafted() -> None:
+    (found,) = judge("x", PROBE, 200, answer("Paris"), 0.7, {})
+    assert "7 tokens of 100 ms" in found["evidence"][0]
 
 
 def test_a_probe_may_replace_what_the_request_says() -> None:
@@ -94,4 +112,6 @@ def test_a_probe_may_replace_what_the_request_says() -> None:
 def test_counters_are_summed_over_engines_and_absent_without_speculation() -> None:
     line = 'vllm:spec_decode_num_accepted_tokens_total{{engine="{0}",model_name="m"}} {1}\n'
     assert speculation_counters(line.format(0, 36.0) + line.format(1, 4.0)) == {"accepted": 40.0}
+    rounds = "tensorfold:mtp_drafted_total 40\ntensorfold:mtp_accepted_total 36\ntensorfold_health:rounds_total 10\n"
+    assert speculation_counters(rounds) == {"drafts": 10, "drafted": 40, "accepted": 36}
     assert speculation_counters("vllm:num_requests_running 1\n") == {}
