@@ -13,7 +13,7 @@ author:
   - Tandem contributors (@tandem-serving)
 description:
   - Makes the table of C(playbooks/status.yml).
-positional: metrics, supervisor, about, planned, nccl
+positional: metrics, supervisor, planned, nccl
 options:
   _input:
     description: The hosts in rank order, each with the state of its rank, null where it could not be asked.
@@ -25,10 +25,6 @@ options:
     required: true
   supervisor:
     description: What the supervisor wrote about its last look, and the state of its C(unit).
-    type: dict
-    required: true
-  about:
-    description: Names and values to show.
     type: dict
     required: true
   planned:
@@ -44,7 +40,7 @@ options:
 EXAMPLES = r"""
 - name: Show the ranks
   ansible.builtin.debug:
-    msg: "{{ states | tandem.serving.status(metrics.content, supervisor, {'recipe': tandem_recipe.name}, 'rdma', summaries) }}"
+    msg: "{{ states | tandem.serving.status(metrics.content, supervisor, 'rdma', summaries) }}"
 """
 
 RETURN = r"""
@@ -61,14 +57,13 @@ def status(
     states: Mapping[str, Any],
     metrics: str,
     supervisor: Mapping[str, Any],
-    about: Mapping[str, str],
     planned: str,
     nccl: Mapping[str, Any],
 ) -> str:
     """See DOCUMENTATION."""
     from ansible_collections.tandem.serving.plugins.plugin_utils import _status
 
-    return _status.status(states, metrics, supervisor, about, planned, nccl)
+    return _status.status(states, metrics, supervisor, planned, nccl)
 
 
 class FilterModule:

@@ -122,7 +122,7 @@ def ask(module: AnsibleModule, rank: dict[str, Any], control: dict[str, Any]) ->
         ]
         words = ["ssh", "-i", control["key"], *(word for option in options for word in ("-o", option))]
         words += [f"{control['user']}@{rank['address']}", "state"]
-    code, out, error = module.run_command(words)
+    code, out, error = module.run_command(["timeout", str(3 * _SECONDS), *words])
     try:
         state = json.loads(out)
     except ValueError:

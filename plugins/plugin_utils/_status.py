@@ -60,6 +60,14 @@ def row(rank: int, host: str, state: Mapping[str, Any] | None, transport: str) -
     )
 
 
+def runs(states: Mapping[str, Any], name: str) -> str:
+    """What the containers that run are labelled with, by host where they differ."""
+    found = {host: state[name] for host, state in states.items() if state and state[name]}
+    if len(set(found.values())) > 1:
+        return ", ".join(f"{value} on {host}" for host, value in found.items())
+    return next(iter(found.values()), "nothing runs")
+
+
 def table(rows: Sequence[Mapping[str, str]]) -> str:
     """The ranks as aligned text."""
     widths = {name: max(len(name), *(len(line[name]) for line in rows)) for name in _COLUMNS}
@@ -73,6 +81,7 @@ def _oddities(states: Mapping[str, Any]) -> list[str]:
     for host, state in states.items():
         if state is None:
             continue
+        found += [] if state["docker"] else [f"{host}: Docker does not answer"]
         found += [f"{host}: {file} changed since site.yml wrote it" for file in state.get("changed", [])]
         found += [f"{host}: {link}" for link in state.get("down", [])]
         found += [f"{host}: did not start: {state['refused']}"] if state.get("refused") else []
@@ -87,19 +96,20 @@ def status(
     states: Mapping[str, Any],
     metrics: str,
     supervisor: Mapping[str, Any],
-    about: Mapping[str, str],
     planned: str,
     nccl: Mapping[str, Mapping[str, Any]],
 ) -> str:
     """The whole answer. ``states`` maps the hosts, in rank order, to what rank_ctl told; ``supervisor`` is its state file
     with the state of its ``unit``; ``nccl`` maps hosts to summaries of nccl_log_info."""
     rows = [row(rank, host, states[host], transport(planned, nccl.get(host, {}))) for rank, host in enumerate(states)]
-    lines = [f"{name}: {value}" for name, value in {**about, **served(metrics)}.items()]
+    told = {name: runs(states, name) for name in ("recipe", "model")}
+    lines = [f"{name}: {value}" for name, value in {**told, **served(metrics)}.items()]
     if "action" in supervisor:
         said = f"{supervisor['action']}, {supervisor['reason']} ({_time(supervisor['when'])})"
         lines.append(f"supervisor ({supervisor['unit']}): {said}")
         if supervisor.get("fault"):
-            lines.append(f"last failure: {supervisor['fault']} ({_time(supervisor.get('fault_at', 0))})")
+            times = f"{_time(supervisor['fault_at'])}; {supervisor['heals']} starts since the supervisor began"
+            lines.append(f"last failure: {supervisor['fault']} ({times})")
     else:
         lines.append(f"supervisor ({supervisor['unit']}): has decided nothing yet")
     return "\n".join([table(rows), "", *lines, *_oddities(states)])

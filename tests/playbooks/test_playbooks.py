@@ -82,6 +82,7 @@ def test_an_upgrade_restarts_once_and_only_for_a_change(play: Play, command: Com
         "Stop the head",
         "Stop the workers",
         "Start the ranks, the head last",
+        "Let the supervisor come with the next boot",
         "Keep the configuration that serves",
         "Let the supervisor keep the ranks together",
     }

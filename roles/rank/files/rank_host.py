@@ -30,6 +30,9 @@ MEMORY = Path("/var/lib/tandem/memory.json")
 # NCCL writes here, one folder for each start.
 NCCL_LOGS = Path("/var/log/tandem/nccl")
 KEPT_LOGS = 20
+# Compiled kernels and byte code, by what they are for.
+CACHES = Path("/var/lib/tandem/cache")
+KEPT_CACHES = 8
 # What has to be found out anew at each start, as docker --env-file reads it.
 START_ENV = Path("/run/tandem/start.env")
 
@@ -125,6 +128,21 @@ def free_memory(
     )
 
 
+def wait_for_shortage(
+    floor: float,
+    read: Callable[[], Mapping[str, int]] = read_memory,
+    sleep: Callable[[float], None] = time.sleep,
+    patience: int = 3,
+) -> str:
+    """Return, with what to tell, when less than ``floor`` GiB of memory are left for ``patience`` seconds."""
+    short = 0
+    while short < patience:
+        sleep(1)
+        available = read()["MemAvailable"] / GIB
+        short = short + 1 if available < floor else 0
+    return f"{available:.2f} GiB of memory were left, less than {floor} GiB: lower the recipe's limits, or end what else uses it"
+
+
 def leaked(available: int, boot: str, file: Path = MEMORY) -> float:
     """GiB that are missing since the first start after the boot; 0 where that is no more than usual."""
     try:
@@ -133,25 +151,28 @@ def leaked(available: int, boot: str, file: Path = MEMORY) -> float:
         kept = {}
     if kept.get("boot") != boot:
         kept = {"boot": boot, "available": available}
-        file.write_text(json.dumps(kept))
+        # A full disk is no reason not to start.
+        with contextlib.suppress(OSError):
+            file.write_text(json.dumps(kept))
     missing = kept["available"] - available
     return round(missing / GIB, 1) if missing > LEAK else 0.0
 
 
-def forget_logs(folder: Path = NCCL_LOGS, kept: int = KEPT_LOGS) -> None:
-    """Remove the folders of all but the last starts."""
-    starts = sorted(folder.glob("*"), key=lambda path: path.stat().st_mtime)
-    for old in starts[:-kept]:
+def forget(folder: Path, kept: int) -> None:
+    """Remove all but the newest folders."""
+    found = sorted(folder.glob("*"), key=lambda path: path.stat().st_mtime)
+    for old in found[:-kept]:
         shutil.rmtree(old)
 
 
 def prepare(about: Mapping[str, Any]) -> None:
     """Make ready for a start, or raise RefusedError."""
-    if changed := changed_files(about["files"]):
-        raise RefusedError(f"{', '.join(changed)} changed since site.yml wrote it: run its start stage")
     if down := links_down(link_states(about["links"])):
         raise RefusedError(f"the fabric does not work: {', '.join(down)}")
-    forget_logs()
+    forget(NCCL_LOGS, KEPT_LOGS)
+    for cache in filter(os.path.isdir, about["caches"]):
+        os.utime(cache)
+    forget(CACHES, KEPT_CACHES)
     START_ENV.parent.mkdir(exist_ok=True)
     START_ENV.write_text(gid_environment(about["rails"]))
     if about["memory"]["kind"] == "unified":
@@ -167,7 +188,10 @@ def prepare(about: Mapping[str, Any]) -> None:
 def processes(container: str) -> dict[int, str]:
     """Processes of a container with their state, such as T for one that is frozen. The first one stands first."""
     words = ["docker", "top", container, "-eo", "pid,stat,args"]
-    listed = subprocess.run(words, capture_output=True, text=True, check=False).stdout
+    try:
+        listed = subprocess.run(words, capture_output=True, text=True, check=False, timeout=20).stdout
+    except subprocess.TimeoutExpired:
+        return {}
     found = re.findall(r"^\s*(\d+)\s+(\S+)\s+(.*)", listed, re.MULTILINE)
     # Python's own helper lives as long as the first process.
     return {int(pid): state for pid, state, args in found if "resource_tracker" not in args}
@@ -179,21 +203,21 @@ def tell(pids: Iterable[int], what: signal.Signals) -> None:
             os.kill(pid, what)
 
 
-def end(container: str, seconds: int) -> None:
+def end(container: str, seconds: int, has_api: bool) -> None:
     """Ask a container to end. Docker kills what is left after ``seconds``.
 
-    Frozen processes are woken, so that they hear it. An API that is left alone, without the engine that it started, waits for
-    clients who will get no answer, and is killed: it holds no memory of a GPU.
+    Frozen processes are woken, so that they hear it. vLLM's API, when it is left alone without the engine that it started, waits
+    for clients who will get no answer, and is killed: it holds no memory of a GPU.
     """
     before = processes(container)
     tell((pid for pid, state in before.items() if state.startswith("T")), signal.SIGCONT)
     words = ["docker", "stop", "--time", str(seconds), container]
     with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as stopping:
         alone = 0
-        while alone < ALONE and stopping.poll() is None:
+        while has_api and alone < ALONE and stopping.poll() is None:
             time.sleep(1)
             alone = alone + 1 if len(before) > 1 and len(processes(container)) == 1 else 0
-        if stopping.poll() is None:
+        if stopping.poll() is None and has_api:
             tell(processes(container), signal.SIGKILL)
     # What a power cut left behind.
     subprocess.run(["docker", "rm", "--force", container], capture_output=True, check=False)

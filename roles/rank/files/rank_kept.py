@@ -25,6 +25,10 @@ def _link(link: Path, name: str) -> None:
         link.symlink_to(name)
 
 
+def _same(file: Path, copy: Path) -> bool:
+    return copy.is_file() and file.read_bytes() == copy.read_bytes()
+
+
 def target(on_disk: str, kept: Path = KEPT) -> str:
     """The set to return to: the last one that served and is not on the disk. Empty when there is none."""
     current = _name(kept / "current")
@@ -34,19 +38,20 @@ def target(on_disk: str, kept: Path = KEPT) -> str:
 def keep(name: str, files: Sequence[str], kept: Path = KEPT) -> bool:
     """Remember that the files of this host serve. Returns whether that is news."""
     current = _name(kept / "current")
-    if not name or name == current:
-        return False
     folder = kept / name
+    if not name or (name == current and all(_same(Path(file), folder / file.lstrip("/")) for file in files)):
+        return False
     shutil.rmtree(folder, ignore_errors=True)
     for file in files:
         copy = folder / file.lstrip("/")
         copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(file, copy)
     kept.chmod(0o700)
-    _link(kept / "previous", current)
-    _link(kept / "current", name)
+    if name != current:
+        _link(kept / "previous", current)
+        _link(kept / "current", name)
     for old in kept.iterdir():
-        if not old.is_symlink() and old.name not in (name, current):
+        if not old.is_symlink() and old.name not in (name, _name(kept / "previous")):
             shutil.rmtree(old)
     return True
 

@@ -25,6 +25,13 @@ from typing import Any, Literal
 GAVE_UP = 3
 CONFIG = Path("/etc/tandem/supervisor.json")
 STATE = Path("/var/lib/tandem/supervisor.json")
+PROGRESS = (
+    "vllm:generation_tokens_total",
+    "vllm:prompt_tokens_total",
+    "vllm:kv_cache_usage_perc",
+    "tensorfold_health:pool_free_tokens",
+    "tensorfold_health:iteration_s",
+)
 
 Probe = Literal["answers", "fails", "busy", "starting"]
 Action = Literal["none", "wait", "start", "give_up"]
@@ -68,15 +75,17 @@ def decide(
     silent = [name(item) for item in ranks if item["state"] is None]
     if silent:
         return "wait", f"{', '.join(silent)} cannot be asked"
-    hashes = {item["host"]: item["state"]["configured"][:12] for item in ranks}
-    if len(set(hashes.values())) > 1:
-        named = ", ".join(f"{host}: {value or 'nothing'}" for host, value in hashes.items())
-        return "give_up", f"the ranks are configured differently ({named}); run the start stage of site.yml"
+    if hung := [item["host"] for item in ranks if not item["state"]["docker"]]:
+        return "wait", f"Docker on {', '.join(hung)} does not answer: restart it, or the host"
     if down := [f"{link} on {item['host']}" for item in ranks for link in item["state"]["down"]]:
         return "wait", f"the fabric does not work: {', '.join(down)}"
     reason = _fault(ranks, probe, memory, rules, now)
     if not reason:
         return "none", "serving" if memory.served else "starting"
+    hashes = {item["host"]: item["state"]["configured"][:12] for item in ranks}
+    if len(set(hashes.values())) > 1:
+        named = ", ".join(f"{host}: {value or 'nothing'}" for host, value in hashes.items())
+        return "give_up", f"the ranks are configured differently ({named}); run the start stage of site.yml"
     if changed := [f"{file} on {item['host']}" for item in ranks for file in item["state"]["changed"]]:
         return (
             "give_up",
@@ -96,12 +105,11 @@ def name(item: Mapping[str, Any]) -> str:
 
 def _fault(ranks: Sequence[Mapping[str, Any]], probe: Probe, memory: Memory, rules: Rules, now: float) -> str:
     """Why the ranks have to start again, or nothing."""
-    for item in ranks:
+    ended = [item for item in ranks if item["state"]["active"] not in ("active", "activating")]
+    # One that says why comes before those that were stopped for it, or never started.
+    for item in sorted(ended, key=lambda item: (not item["state"]["refused"], item["state"]["active"] != "failed")):
         state = item["state"]
-        if state["active"] not in ("active", "activating"):
-            return f"{name(item)} is {state['active']} ({state['refused'] or state['result']})"
-        if state["available_gib"] < state["floor_gib"]:
-            return f"{item['host']} has {state['available_gib']} GiB of memory left, less than {state['floor_gib']}"
+        return f"{name(item)} is {state['active']} ({state['refused'] or state['result']})"
     if probe in ("answers", "busy"):
         memory.served, memory.failures = True, 0
         memory.starts.clear()
@@ -152,9 +160,11 @@ class Supervisor:
             return str(answer.read().decode(errors="replace"))
 
     def progress(self) -> list[str]:
-        """Metrics that change while the engine reads or writes tokens. Raises OSError."""
-        names = ("vllm:generation_tokens_total", "vllm:prompt_tokens_total", "tensorfold_health:pool_free_tokens")
-        return [line for line in self.fetch("/metrics").splitlines() if line.startswith(names)]
+        """Metrics that change while the engine works. Raises OSError.
+
+        vLLM counts the tokens of a prompt when it has read all of it, but fills the KV cache as it reads.
+        """
+        return [line for line in self.fetch("/metrics").splitlines() if line.startswith(PROGRESS)]
 
     def probe(self) -> Probe:
         """Ask for one token. A server that is only busy still counts tokens."""
@@ -178,7 +188,10 @@ class Supervisor:
         """Stop what runs, on all hosts at once; start all, the head last."""
         ranks = self.config["ranks"]
         with ThreadPoolExecutor(len(ranks)) as pool:
-            list(pool.map(lambda rank: self.call(rank, "stop"), ranks))
+            stopped = list(pool.map(lambda rank: self.call(rank, "stop"), ranks))
+        if None in stopped:
+            # It may run on, and would be the only one of the old ranks. The next look decides again.
+            return
         for rank in reversed(ranks):
             if self.call(rank, "start") is None:
                 break
@@ -214,10 +227,13 @@ class Supervisor:
 
 
 def write_state(action: Action, reason: str, memory: Memory) -> None:
-    """Leave what was decided for ``playbooks/status.yml``."""
+    """Leave what was decided for ``playbooks/status.yml``. A full disk does not keep from healing."""
     fresh = STATE.with_suffix(".new")
-    fresh.write_text(json.dumps({"action": action, "reason": reason, "when": time.time(), **asdict(memory)}))
-    fresh.replace(STATE)
+    try:
+        fresh.write_text(json.dumps({"action": action, "reason": reason, "when": time.time(), **asdict(memory)}))
+        fresh.replace(STATE)
+    except OSError as error:
+        print(f"{STATE}: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":

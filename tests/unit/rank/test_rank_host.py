@@ -111,14 +111,24 @@ def test_memory_that_a_killed_rank_kept_is_noticed_until_the_next_boot(tmp_path:
     assert json.loads(file.read_text()) == {"boot": "boot-2", "available": 108 * GIB}
 
 
+def test_what_a_full_disk_cannot_keep_is_no_reason_not_to_start(tmp_path: Path) -> None:
+    assert rank_host.leaked(110 * GIB, "boot-1", tmp_path / "gone" / "memory.json") == 0
+
+
+def test_memory_has_to_be_short_for_a_while() -> None:
+    slept: list[float] = []
+    told = rank_host.wait_for_shortage(0.75, memory(8, 0.5, 0.5, 2, 0.6, 0.5, 0.4), slept.append)
+    assert told.startswith("0.40 GiB of memory were left, less than 0.75 GiB") and len(slept) == 7
+
+
 def test_the_logs_of_the_last_starts_are_kept(tmp_path: Path) -> None:
     for number in range(5):
         (tmp_path / f"start-{number}").mkdir()
         (tmp_path / f"start-{number}" / "spark_1.log").write_text("NCCL INFO")
         os.utime(tmp_path / f"start-{number}", (number, number))
-    rank_host.forget_logs(tmp_path, 2)
+    rank_host.forget(tmp_path, 2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["start-3", "start-4"]
-    rank_host.forget_logs(tmp_path / "none", 2)
+    rank_host.forget(tmp_path / "none", 2)
 
 
 @pytest.fixture
@@ -145,7 +155,7 @@ def test_a_frozen_engine_hears_that_it_has_to_end_and_a_lonely_api_is_killed(
 ) -> None:
     api, engine = rank
     engine.send_signal(signal.SIGSTOP)
-    rank_host.end("tandem-rank", 60)
+    rank_host.end("tandem-rank", 60, has_api=True)
     assert [api.wait(10), engine.wait(10)] == [-signal.SIGKILL, -signal.SIGTERM]
 
 
@@ -157,6 +167,18 @@ def test_nothing_is_killed_while_the_engine_ends(
     told: list[Any] = []
     monkeypatch.setattr(rank_host, "tell", lambda pids, what: told.append((list(pids), what)))
     threading.Timer(2, api.terminate).start()
-    rank_host.end("tandem-rank", 60)
+    rank_host.end("tandem-rank", 60, has_api=True)
     assert told == [([], signal.SIGCONT)]
     assert [api.wait(10), engine.wait(10)] == [-signal.SIGTERM] * 2
+
+
+def test_an_engine_of_one_process_is_never_killed_however_long_its_helper_is_gone(
+    rank: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, helper = rank
+    told: list[Any] = []
+    monkeypatch.setattr(rank_host, "tell", lambda pids, what: told.append(what))
+    threading.Timer(3, engine.terminate).start()
+    rank_host.end("tandem-rank", 60, has_api=False)
+    assert told == [signal.SIGCONT]
+    assert [engine.wait(10), helper.wait(10)] == [-signal.SIGTERM] * 2

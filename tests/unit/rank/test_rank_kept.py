@@ -74,3 +74,17 @@ def test_no_more_than_two_are_kept(host: Host) -> None:
         assert host.serve()
     assert sorted(item.name for item in host.kept.iterdir()) == ["b", "c", "current", "previous"]
     assert host.restore() == "c"
+
+
+def test_a_file_that_changed_under_the_same_name_is_kept_anew(host: Host, tmp_path: Path) -> None:
+    key = tmp_path / "etc" / "api_key"
+    files = [str(host.env), str(key)]
+    for name in ("a", "b"):
+        host.write(name)
+        key.write_text(name)
+        assert rank_kept.keep(name, files, host.kept)
+    key.write_text("new")
+    assert rank_kept.keep("b", files, host.kept)
+    assert not rank_kept.keep("b", files, host.kept)
+    assert rank_kept.target("b", host.kept) == "a"
+    assert rank_kept.restore("b", host.kept) == "a"

@@ -33,8 +33,7 @@ def ranks(*actives: str | None, configured: tuple[str, ...] = ("same", "same"), 
                 "refused": "",
                 "changed": [],
                 "down": [],
-                "available_gib": 8.0,
-                "floor_gib": 0.75,
+                "docker": True,
                 **told,
             },
         }
@@ -58,7 +57,9 @@ def memory(**values: Any) -> Any:
         (ranks("active", "active"), "starting", memory(served=False, began=900.0), "none", "starting"),
         (ranks("active", "active"), "starting", memory(served=False, began=0.0), "start", "not ready 600 s"),
         (ranks("active", None), "starting", memory(), "wait", "rank 1 on spark-b cannot be asked"),
-        (ranks("active", "active", configured=("a", "b")), "answers", memory(), "give_up", "spark-a: a, spark-b: b"),
+        (ranks("active", "active", configured=("a", "b")), "answers", memory(), "none", "serving"),
+        (ranks("active", "failed", configured=("a", "b")), "starting", memory(), "give_up", "spark-a: a, spark-b: b"),
+        (ranks("active", "active", docker=False), "fails", memory(failures=9), "wait", "Docker on spark-a, spark-b"),
         (ranks("active", "failed"), "starting", memory(starts=[900.0] * 5), "give_up", "5 starts in a row"),
         (ranks("active", "failed"), "starting", memory(served=False, starts=[990.0]), "wait", "pausing"),
         (ranks("active", "failed"), "starting", memory(served=False, starts=[980.0]), "start", "spark-b is failed"),
@@ -78,7 +79,6 @@ def memory(**values: Any) -> Any:
             "give_up",
             "rank.env on spark-b",
         ),
-        (ranks("active", "active", available_gib=0.5), "answers", memory(), "start", "spark-a has 0.5 GiB"),
     ],
 )
 def test_what_it_does_about_what_it_sees(
@@ -104,3 +104,65 @@ def test_the_pause_doubles_with_every_start_that_did_not_serve() -> None:
     ]:
         kept = memory(served=False, starts=[1000.0] * starts)
         assert supervisor.decide(ranks("failed", "active"), "starting", kept, RULES, moment)[0] == action
+
+
+def test_the_rank_that_says_why_is_named_before_one_that_never_started() -> None:
+    seen = ranks("inactive", "inactive")
+    seen[1]["state"]["refused"] = "no memory"
+    assert "rank 1 on spark-b is inactive (no memory)" in supervisor.decide(seen, "starting", memory(), RULES, 0.0)[1]
+    assert "rank 1 on spark-b" in supervisor.decide(ranks("inactive", "failed"), "starting", memory(), RULES, 0.0)[1]
+
+
+class Hosts(supervisor.Supervisor):  # type: ignore[misc, name-defined]
+    """A supervisor of three ranks, some of which cannot be stopped or started."""
+
+    def __init__(self, deaf: dict[str, int]) -> None:
+        listed = [{"rank": rank, "host": f"spark-{rank}", "address": "10.0.0.1"} for rank in range(3)]
+        super().__init__({"ready_seconds": 600, "ranks": listed})
+        self.deaf, self.told = deaf, []
+
+    def call(self, rank: Any, word: str) -> dict[str, Any] | None:
+        self.told.append(f"{word} {rank['rank']}")
+        return None if self.deaf.get(word) == rank["rank"] else {}
+
+
+def test_all_stop_and_then_start_the_head_last() -> None:
+    hosts = Hosts({})
+    hosts.start_together("why")
+    assert sorted(hosts.told[:3]) == ["stop 0", "stop 1", "stop 2"]
+    assert hosts.told[3:] == ["start 2", "start 1", "start 0"]
+    assert (hosts.memory.fault, hosts.memory.heals, len(hosts.memory.starts)) == ("why", 1, 1)
+
+
+def test_nothing_starts_while_one_of_the_old_ranks_may_still_run() -> None:
+    hosts = Hosts({"stop": 2})
+    hosts.start_together("why")
+    assert not [told for told in hosts.told if told.startswith("start")]
+    assert hosts.memory.heals == 0
+
+
+def test_the_head_does_not_start_without_its_workers() -> None:
+    hosts = Hosts({"start": 1})
+    hosts.start_together("why")
+    assert hosts.told[3:] == ["start 2", "start 1"]
+
+
+def test_an_engine_that_reads_a_long_prompt_is_busy_and_one_that_stands_still_fails() -> None:
+    page = 'vllm:prompt_tokens_total{{engine="0"}} 10.0\nvllm:kv_cache_usage_perc{{engine="0"}} {}\n'
+
+    def probed(*pages: str) -> str:
+        hosts, told = Hosts({}), iter(pages)
+        hosts.config["model"] = "model"
+        hosts.fetch = lambda path, body=None: next(told) if path == "/metrics" else "{}"
+        return str(hosts.probe())
+
+    assert probed(page.format(0.1), page.format(0.2)) == "busy"
+    assert probed(page.format(0.1), page.format(0.1)) == "fails"
+
+
+def test_a_full_disk_does_not_keep_from_healing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(supervisor, "STATE", tmp_path / "gone" / "supervisor.json")
+    supervisor.write_state("start", "why", memory())
+    assert "supervisor.json" in capsys.readouterr().err

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.tandem.serving.plugins.plugin_utils._status import open_requests, served, status
+from ansible_collections.tandem.serving.plugins.plugin_utils._status import open_requests, runs, served, status
 
 METRICS = """\
 vllm:num_requests_running{engine="0"} 2.0
@@ -19,6 +19,9 @@ STATE: dict[str, Any] = {
     "since": "Sun 2026-11-29 16:58:52 UTC",
     "image": "localhost/tandem/smollm2_local:0123456789ab",
     "shared_hash": "7987f6fb6fd0c4f9",
+    "docker": True,
+    "recipe": "smollm2_local",
+    "model": "someone/model@0123",
 }
 
 
@@ -41,26 +44,38 @@ def test_one_line_a_rank_and_the_supervisor_below() -> None:
         "when": 0.0,
         "fault": "rank 1 on spark-b is failed (exit-code)",
         "fault_at": 60.0,
+        "heals": 2,
     }
-    text = status({"spark-a": STATE, "spark-b": None}, METRICS, seen, {"recipe": "smollm2_local"}, "socket", {})
+    text = status({"spark-a": STATE, "spark-b": None}, METRICS, seen, "socket", {})
     lines = text.splitlines()
     assert lines[0].split() == ["rank", "host", "unit", "since", "image", "config", "transport"]
     assert lines[1].startswith("0     spark-a  active") and "7987f6fb6fd0  socket" in lines[1]
     assert lines[2] == "1     spark-b  cannot be asked"
     assert "supervisor (active): none, serving (1970-01-01T00:00:00+00:00)" in lines
-    assert "last failure: rank 1 on spark-b is failed (exit-code) (1970-01-01T00:01:00+00:00)" in lines
+    assert (
+        "last failure: rank 1 on spark-b is failed (exit-code) (1970-01-01T00:01:00+00:00; 2 starts since the supervisor began)"
+        in lines
+    )
+    assert "model: someone/model@0123" in lines
 
 
 def test_a_rank_that_ended_shows_its_result_and_a_new_pair_no_supervisor() -> None:
     ended = {**STATE, "active": "failed", "result": "exit-code"}
-    text = status({"spark-a": ended}, "", {"unit": "inactive"}, {}, "rdma", {})
+    text = status({"spark-a": ended}, "", {"unit": "inactive"}, "rdma", {})
     assert "failed (exit-code)" in text
     assert "supervisor (inactive): has decided nothing yet" in text
 
 
 def test_what_is_odd_about_a_rank_is_said() -> None:
-    odd = {**STATE, "changed": ["/etc/tandem/rank.env"], "down": ["eth1 is down"], "refused": "no memory"}
-    assert status({"spark-b": odd}, "", {"unit": "active"}, {}, "socket", {}).splitlines()[-3:] == [
+    odd = {
+        **STATE,
+        "changed": ["/etc/tandem/rank.env"],
+        "down": ["eth1 is down"],
+        "refused": "no memory",
+        "docker": False,
+    }
+    assert status({"spark-b": odd}, "", {"unit": "active"}, "socket", {}).splitlines()[-4:] == [
+        "spark-b: Docker does not answer",
         "spark-b: /etc/tandem/rank.env changed since site.yml wrote it",
         "spark-b: eth1 is down",
         "spark-b: did not start: no memory",
@@ -80,9 +95,19 @@ def test_the_transport_is_what_nccl_wrote_and_not_what_was_planned() -> None:
         "spark-c": {},
     }
     states = dict.fromkeys(heard, STATE)
-    lines = status(states, "", {"unit": "active"}, {}, "rdma", heard).splitlines()
+    lines = status(states, "", {"unit": "active"}, "rdma", heard).splitlines()
     assert [line.split("7987f6fb6fd0")[1].strip() for line in lines[1:4]] == [
         "ib rocep1s0f0 roceP2p1s0f0",
         "socket",
         "unknown",
     ]
+
+
+def test_what_runs_is_told_by_the_containers_by_host_where_they_differ() -> None:
+    other = {**STATE, "model": "someone/other@4567"}
+    assert runs({"spark-a": STATE, "spark-b": None}, "model") == "someone/model@0123"
+    assert (
+        runs({"spark-a": STATE, "spark-b": other}, "model")
+        == "someone/model@0123 on spark-a, someone/other@4567 on spark-b"
+    )
+    assert runs({"spark-a": None}, "model") == "nothing runs"
