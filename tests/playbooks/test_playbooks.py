@@ -109,6 +109,17 @@ def test_a_configuration_that_never_served_is_left_behind_as_well(play: Play, co
     assert len({state(command, host)["set"] for host in HOSTS}) == 1
 
 
+def test_a_restart_restarts_all_and_what_is_refused_stops_nothing(play: Play, command: Command) -> None:
+    before = [state(command, host)["invocation"] for host in HOSTS]
+    refused = play("playbooks/restart.yml", recipe_overrides={"ports": {"api": 70000}})
+    assert refused.status == "failed" and "70000" in refused.failure
+    assert [state(command, host)["invocation"] for host in HOSTS] == before
+    run = play("playbooks/restart.yml")
+    assert run.status == "successful", run.failure
+    assert not {state(command, host)["invocation"] for host in HOSTS} & set(before)
+    assert serves()
+
+
 def test_logs_are_those_of_the_rank_asked_for(play: Play) -> None:
     lines = shown(play("playbooks/logs.yml", rank=1, lines=30), "Show the lines").splitlines()
     assert len(lines) == 30 and all(" rank 1 | " in line for line in lines)
