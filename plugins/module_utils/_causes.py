@@ -506,6 +506,11 @@ ENGINE = {
     "engine_exit": Cause(
         "The engine ended without saying why.", "an exit status other than 0", "Read the last lines of its log."
     ),
+    "little_memory_free": Cause(
+        "Less memory is free than the recipe's makers advise. A long prompt may take the rest.",
+        "MemAvailable of a DGX Spark below 110 GiB before the start of TensorFold",
+        "Free memory on the host: stop the desktop session, remove old containers, drop the page cache.",
+    ),
     "no_memory_constants": Cause(
         "The recipe says nothing about memory.",
         "a memory section without page_bytes",

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+# What the API does with a request.
+CHAT = frozenset({"max-tokens", "thinking"})
+
 
 def environment(recipe: Mapping[str, Any]) -> dict[str, str]:
     """Nothing beside the recipe's ``env``: the image puts its kernels into /cache by itself."""

@@ -19,6 +19,21 @@ _CACHE = {
     "VLLM_CACHE_ROOT": "/cache/vllm",
 }
 KEY_VARIABLE = "VLLM_API_KEY"
+# What the API does with a request and an answer.
+CHAT = frozenset(
+    {
+        "chat-template",
+        "chat-template-content-format",
+        "default-chat-template-kwargs",
+        "distributed-timeout-seconds",
+        "enable-auto-tool-choice",
+        "generation-config",
+        "override-generation-config",
+        "reasoning-parser",
+        "shutdown-timeout",
+        "tool-call-parser",
+    }
+)
 
 
 def _flag(name: str, value: Any) -> list[str]:

@@ -19,6 +19,20 @@ from ansible_collections.tandem.serving.plugins.module_utils import _engine_tens
 KEY_FILE = "/run/tandem/api_key"
 # Written by roles/rank/files/rank_host.py before each start.
 START_ENV = "/run/tandem/start.env"
+# Beginnings of variables that say how ranks talk, what they log, and where on a host they run.
+_UNREAD = (
+    "DO_NOT_TRACK",
+    "GLOO_",
+    "HF_",
+    "NCCL_",
+    "TP_",
+    "TRANSFORMERS_",
+    "UCX_",
+    "VLLM_CPU_",
+    "VLLM_HOST_IP",
+    "VLLM_LOGGING",
+    "VLLM_NO_USAGE",
+)
 
 
 class Engine(NamedTuple):
@@ -26,19 +40,20 @@ class Engine(NamedTuple):
 
     ``command`` makes the arguments shared by all ranks and those of one rank, ``environment`` what the recipe need not say.
     ``entrypoint`` is whether the image's own one has to run first, ``key_variable`` where the engine reads the API's
-    key; empty means that it has none.
+    key; empty means that it has none. ``chat`` names the arguments that no kernel is made for.
     """
 
     command: Callable[[Mapping[str, Any], Mapping[str, Any], str, str], tuple[list[str], list[str]]]
     environment: Callable[[Mapping[str, Any]], dict[str, str]]
     entrypoint: bool
     key_variable: str
+    chat: frozenset[str]
 
 
 ENGINES = {
-    "vllm": Engine(_engine_vllm.command, _engine_vllm.environment, False, _engine_vllm.KEY_VARIABLE),
+    "vllm": Engine(_engine_vllm.command, _engine_vllm.environment, False, _engine_vllm.KEY_VARIABLE, _engine_vllm.CHAT),
     # The image's entrypoint prepares the CUDA libraries.
-    "tensorfold": Engine(_engine_tensorfold.command, _engine_tensorfold.environment, True, ""),
+    "tensorfold": Engine(_engine_tensorfold.command, _engine_tensorfold.environment, True, "", _engine_tensorfold.CHAT),
 }
 
 
@@ -63,7 +78,7 @@ class Launch(TypedDict):
 
     ``engine`` is the engine's command line, ``docker`` the arguments of ``docker run`` up to its end, ``env`` the
     environment (no secrets), ``cache_key`` names the folder of compiled kernels. ``shared_hash`` is the SHA-256 over what
-    all ranks share, ``rank_hash`` over all that this rank runs; the container carries both as labels.
+    all ranks share, ``rank_hash`` over all that this rank runs; the container carries both as labels, and what it serves.
     """
 
     engine: list[str]
@@ -81,6 +96,24 @@ def snapshot_path(hf_home: str, repo: str, revision: str) -> str:
 
 def _digest(*parts: Any) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _option(name: str, value: Any) -> list[str]:
+    """One option of ``docker run``. A switch takes no word of its own."""
+    if isinstance(value, bool):
+        return [f"--{name}={str(value).lower()}"]
+    return [f"--{name}", str(value)]
+
+
+def _cache_key(
+    recipe: Mapping[str, Any], nranks: int, identity: str, env: Mapping[str, str], chat: frozenset[str]
+) -> str:
+    """Name of what compiled kernels belong to: the image, the model, its shape, and the environment that compilers read."""
+    parts = [recipe["model"], recipe.get("drafter") or {}]
+    models = [[part["repo"], part["revision"]] for part in parts if part]
+    shape = {name: value for name, value in recipe["serve"].items() if name not in chat}
+    read = {name: value for name, value in env.items() if not name.startswith(_UNREAD)}
+    return _digest(identity, models, nranks, shape, read)[:16]
 
 
 def _docker(
@@ -112,10 +145,11 @@ def _docker(
         words += ["--volume", f"{host['etc']}/files:{host['etc']}/files:ro"]
     if recipe.get("ablation"):
         direction = recipe["ablation"]["direction"]
-        words += ["--volume", f"{direction}:{direction}:ro"]
+        # Unlike a volume, it does not make a folder where there is no file.
+        words += ["--mount", f"type=bind,source={direction},target={direction},readonly"]
     for option in sorted(container):
         values = container[option] if isinstance(container[option], list) else [container[option]]
-        words += [word for value in values for word in (f"--{option}", str(value))]
+        words += [word for value in values for word in _option(option, value)]
     if keyed:
         # A file, so that no command line, unit or inspected container shows the key.
         export = f'export {engine.key_variable}="$(cat {KEY_FILE})"; exec "$@"'
@@ -142,13 +176,20 @@ def launch(recipe: Mapping[str, Any], fabric: Mapping[str, Any], image: Mapping[
     offline = {"HF_HOME": host["hf_home"], "HF_HUB_OFFLINE": "1", "TRANSFORMERS_OFFLINE": "1"}
     common = {str(key): str(value) for key, value in {**engine.environment(recipe), **offline, **recipe["env"]}.items()}
     per_rank = {str(key): str(value) for key, value in {**fabric["env"], **host["env"]}.items()}
-    cache_key = _digest(image["identity"], shared)[:16]
+    compiling = {**common, **{str(key): str(value) for key, value in host["env"].items()}}
+    cache_key = _cache_key(recipe, fabric["nranks"], image["identity"], compiling, engine.chat)
     docker = _docker(recipe, fabric, image, host, cache_key, host["api_key"] and fabric["rank"] == 0)
     env = dict(sorted({**common, **per_rank}.items()))
     files = recipe.get("files", {})
     shared_hash = _digest(image["identity"], shared, common, recipe["container"], files)
     rank_hash = _digest(image["identity"], shared, own, env, docker, files, fabric.get("graph", ""))
-    labels = ["--label", f"tandem.shared={shared_hash}", "--label", f"tandem.rank={rank_hash}"]
+    told = {
+        "shared": shared_hash,
+        "rank": rank_hash,
+        "model": f"{recipe['model']['repo']}@{recipe['model']['revision']}",
+        "recipe": recipe["name"],
+    }
+    labels = [word for name, value in told.items() for word in ("--label", f"tandem.{name}={value}")]
     return Launch(
         engine=shared + own,
         docker=labels + docker,

@@ -138,7 +138,8 @@ def plan(recipe: Mapping[str, Any], total_gib: float, free_gib: float | None = N
     }
     result = {name: round(value, 2) if isinstance(value, float) else value for name, value in result.items()}
     advice = _advice(recipe, asked, result, start_short or 0.0, kv_short)
-    return {**result, "advice": advice, "checks": _checks(asked, result, start_short, kv_short, advice)}
+    checks = _checks(asked, result, start_short, kv_short, advice, float(memory.get("advised_gib", 0)))
+    return {**result, "advice": advice, "checks": checks}
 
 
 def _taken(memory: Mapping[str, Any], asked: Demand) -> float:
@@ -220,7 +221,12 @@ def _advice(
 
 
 def _checks(
-    asked: Demand, found: Mapping[str, Any], start_short: float | None, kv_short: float, advice: list[str]
+    asked: Demand,
+    found: Mapping[str, Any],
+    start_short: float | None,
+    kv_short: float,
+    advice: list[str],
+    advised_gib: float,
 ) -> list[Check]:
     cure = " Or: ".join(advice)
     parts = (
@@ -244,16 +250,18 @@ def _checks(
         )
     ]
     if start_short is not None:
+        little, wanted = not start_short and found["free_gib"] < advised_gib, found["needed_gib"]
+        code = "startup_free_memory_below_request" if start_short else "little_memory_free" if little else "ok"
         checks.insert(
             0,
             check(
                 "memory free",
-                "fail" if start_short else "pass",
-                f"{found['needed_gib']:.2f} GiB available before the start",
+                "fail" if start_short else "warn" if little else "pass",
+                f"{advised_gib if little else wanted:.2f} GiB available before the start",
                 f"{found['free_gib']:.2f} GiB",
-                cause="startup_free_memory_below_request" if start_short else "ok",
+                cause=code,
                 evidence=[parts],
-                remedy=cure if start_short else "",
+                remedy=cure if start_short else remedy(code) if little else "",
             ),
         )
     return checks

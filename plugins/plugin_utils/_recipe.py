@@ -46,6 +46,7 @@ _CLOSED: dict[str, dict[str, Any]] = {
         "host_gib": 3,
         "init_gib": 9,
         "floor_gib": 0.75,
+        "advised_gib": 110,
         "pool_gib": 12.5,
         "weights_gib": 82.06,
         "runtime_gib": 1.9,

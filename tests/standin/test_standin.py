@@ -42,10 +42,9 @@ class System(NamedTuple):
 
 
 IMAGE = {"size_gib": 1}
-SPARKS = {"model": MODEL, "drafter": SMALL, "image": IMAGE}
-# Only for two is it known what they need.
 MEMORY = {"weights_gib": 0.2, "host_gib": 0.5, "pool_gib": 0.2, "page_bytes": 1024}
-TENSORFOLD = System("two_spark_tensorfold", "spark_bare", "pair", {**SPARKS, "memory": MEMORY}, {})
+SPARKS = {"model": MODEL, "drafter": SMALL, "image": IMAGE, "memory": MEMORY}
+TENSORFOLD = System("two_spark_tensorfold", "spark_bare", "pair", SPARKS, {})
 STATION = System("two_station", "station", "pair2", {"model": MODEL, "image": IMAGE}, {})
 TRIANGLE = System("three_spark", "spark_bare", "triangle", SPARKS, {})
 SWITCH = System("four_spark", "spark_bare", "switch", SPARKS, {"fabric_topology": "switch"})

@@ -33,6 +33,7 @@ from unit.golden import fabrics
 
 DRAFTER = {"recipe_accept_licences": ["incoai/GLM-5.3-Flash-DFlash2"]}
 EXL3 = {"recipe_name": "glm53_flash_exl3"}
+DIRECTION = {"direction": "/srv/tandem/direction.safetensors", "hidden": 4096}
 
 
 class Case(NamedTuple):
@@ -50,6 +51,10 @@ CASES = {
     "two_spark": Case("two_spark"),
     "two_spark-dflash": Case("two_spark", "pair2", variables=DRAFTER),
     "two_spark-seed": Case("two_spark", variables={**DRAFTER, "recipe_profile": "seed"}),
+    "two_spark-key": Case("two_spark", variables={"rank_api_key": "golden", "recipe_thinking": False}),
+    "two_spark-ablation": Case(
+        "two_spark", variables={"recipe_ablation": True, "recipe_overrides": {"ablation": DIRECTION}}
+    ),
     "two_spark_tensorfold": Case("two_spark_tensorfold", variables=DRAFTER),
     "three_spark": Case("three_spark", "triangle", "triangle", DRAFTER),
     "three_spark-exl3": Case("three_spark", "triangle", "triangle", {**DRAFTER, **EXL3}),

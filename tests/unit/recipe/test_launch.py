@@ -74,6 +74,48 @@ def test_another_image_changes_hash_and_cache() -> None:
     assert one["cache_key"] != two["cache_key"]
 
 
+@pytest.mark.parametrize(
+    ("part", "change", "same"),
+    [
+        ("ports", {"api": 8890, "master": 29522, "bind": "127.0.0.1"}, True),
+        ("model", {"served_name": "other"}, True),
+        ("serve", {"default-chat-template-kwargs": {"enable_thinking": False}, "chat-template": "/t.jinja"}, True),
+        ("serve", {"reasoning-parser": "glm45"}, True),
+        ("env", {"NCCL_DEBUG": "INFO", "VLLM_CPU_OMP_THREADS_BIND": 1}, True),
+        ("serve", {"max-num-batched-tokens": 7168}, False),
+        ("env", {"TORCH_CUDA_ARCH_LIST": "12.1a"}, False),
+        ("model", {"revision": "c" * 40}, False),
+    ],
+)
+def test_compiled_kernels_are_kept_until_their_shape_changes(part: str, change: dict[str, Any], same: bool) -> None:
+    one, two = (
+        launch(recipe, fabric(0), IMAGE, HOST) for recipe in (RECIPE, {**RECIPE, part: {**RECIPE[part], **change}})
+    )
+    assert (one["cache_key"] == two["cache_key"]) is same
+
+
+def test_kernels_for_another_number_of_ranks_are_others() -> None:
+    two, three = (launch(RECIPE, {**fabric(0), "nranks": nranks}, IMAGE, HOST) for nranks in (2, 3))
+    assert two["cache_key"] != three["cache_key"]
+
+
+def test_what_a_host_alone_tells_compilers_counts() -> None:
+    host = Host(**{**HOST, "env": {"TORCH_CUDA_ARCH_LIST": "12.1a"}})
+    assert launch(RECIPE, fabric(0), IMAGE, host)["cache_key"] != launch(RECIPE, fabric(0), IMAGE, HOST)["cache_key"]
+
+
+def test_switches_of_docker_take_no_word() -> None:
+    words = launch({**RECIPE, "container": {"init": True, "sig-proxy": False}}, fabric(0), IMAGE, HOST)["docker"]
+    assert {"--init=true", "--sig-proxy=false"} <= set(words) and "True" not in words
+
+
+def test_a_container_says_what_it_serves() -> None:
+    labelled = launch(RECIPE, fabric(1), IMAGE, HOST)
+    labels = [labelled["docker"][place + 1] for place, word in enumerate(labelled["docker"]) if word == "--label"]
+    assert labels[2:] == [f"tandem.model=org/model@{'a' * 40}", "tandem.recipe=toy"]
+    assert launch({**RECIPE, "name": "x"}, fabric(1), IMAGE, HOST)["rank_hash"] == labelled["rank_hash"]
+
+
 def test_the_key_is_a_file_for_the_head_alone_and_on_no_command_line() -> None:
     head, worker = (launch(RECIPE, fabric(rank), IMAGE, Host(**{**HOST, "api_key": True})) for rank in (0, 1))
     assert "/etc/tandem/api_key:/run/tandem/api_key:ro" in head["docker"]
@@ -145,7 +187,8 @@ def test_the_direction_of_an_ablation_reaches_the_overlay() -> None:
     found = launch({**RECIPE, "ablation": ablation}, fabric(1), IMAGE, HOST)
     said = "direction=/srv/direction.safetensors,alpha=3.0,layers=15-45,mtp=1"
     assert found["env"]["TANDEM_OVERLAY_ABLATION"] == said
-    assert "/srv/direction.safetensors:/srv/direction.safetensors:ro" in found["docker"]
+    mount = "type=bind,source=/srv/direction.safetensors,target=/srv/direction.safetensors,readonly"
+    assert found["docker"][found["docker"].index("--mount") + 1] == mount
     assert found["shared_hash"] != launch(RECIPE, fabric(1), IMAGE, HOST)["shared_hash"]
 
 

@@ -26,5 +26,23 @@ def test_the_pool_of_tensorfold_is_the_published_one() -> None:
     assert plan(resolve("glm53_flash_tensorfold"), SPARK_GIB)["kv_tokens"] == 2922496
 
 
+def test_the_cache_of_three_holds_the_most_that_was_reported() -> None:
+    assert plan(resolve("glm53_flash_tensorfold", 3), SPARK_GIB)["kv_tokens"] // 10000 == 595
+
+
+@pytest.mark.parametrize(("ranks", "needed"), [(2, 102.59), (3, 102.7), (4, 89.4)])
+@pytest.mark.parametrize(
+    ("more", "verdict", "cause"),
+    [(-1, "fail", "startup_free_memory_below_request"), (1, "warn", "little_memory_free"), (25, "pass", "ok")],
+)
+def test_tensorfold_asks_for_memory_on_any_number(
+    ranks: int, needed: float, more: int, verdict: str, cause: str
+) -> None:
+    found = plan(resolve("glm53_flash_tensorfold", ranks, licences=(DRAFTER,)), SPARK_GIB, needed + more)
+    assert found["needed_gib"] == needed
+    assert (found["checks"][0]["verdict"], found["checks"][0]["cause"]) == (verdict, cause)
+    assert found["fits"] is (verdict != "fail")
+
+
 def test_the_pool_of_the_local_pair_is_the_measured_one() -> None:
     assert plan(resolve("smollm2_local"), 24)["kv_tokens"] == 69888

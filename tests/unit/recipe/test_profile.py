@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from unit.recipe.recipes import DRAFTER, NAMES, layers, resolve
+from unit.recipe.recipes import DRAFTER, NAMES, judge, layers, resolve
 
 from ansible_collections.tandem.serving.plugins.plugin_utils import _recipe
 
@@ -21,6 +21,15 @@ def choose(*hosts: tuple[float, float | None], name: str = "glm53_flash_exl3", r
 )
 def test_the_first_that_fits_is_taken(free: float | None, profile: str) -> None:
     assert choose((SPARK, free), (SPARK, free)) == profile
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("profile", ["seed", "current", "desktop"])
+def test_no_profile_is_refused(ranks: int, profile: str) -> None:
+    topology = "switch" if ranks == 4 else ""
+    recipe = resolve("glm53_flash_exl3", ranks, topology, licences=(DRAFTER,), profile=profile)
+    checks = judge(recipe, accepted_licences=[DRAFTER])
+    assert [item["name"] for item in checks if item["verdict"] == "fail"] == []
 
 
 def test_the_host_with_the_least_decides() -> None:
