@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, NoReturn
+from xml.etree import ElementTree
 
 NUMBER = r"[1-9]\d*"
 ADDRESS = r"\d+\.\d+\.\d+\.\d+"
@@ -87,6 +88,8 @@ FOUR_RANKS = EIGHT_STREAMS | {
     "TF_GLM_PREFILL_ROWS": "4096",
     "TF_GLM_SIDE": "1",
 }
+# Without a switch each peer is behind another port: both halves of both.
+BOTH_PORTS = {"NCCL_IB_HCA": r"=\w+(,\w+){3}", "TF_ROCE_HCA": r"\w+(,\w+){3}"}
 TENSORFOLD_SYSTEMS: dict[str, tuple[dict[str, str | None], dict[str, str]]] = {
     "pair": (
         {"tp": "2", "parallel": "4"},
@@ -102,6 +105,7 @@ TENSORFOLD_SYSTEMS: dict[str, tuple[dict[str, str | None], dict[str, str]]] = {
     "triangle": (
         {"tp": "3", "parallel": "8"},
         EIGHT_STREAMS
+        | BOTH_PORTS
         | {
             "TF_GLM_COMM": "nccl",
             "TF_GLM_EXL3_DEC_ORDER": "0",
@@ -114,6 +118,7 @@ TENSORFOLD_SYSTEMS: dict[str, tuple[dict[str, str | None], dict[str, str]]] = {
     "ring": (
         {"tp": "4", "parallel": "8"},
         FOUR_RANKS
+        | BOTH_PORTS
         | {
             "TF_GLM_COMM": "roce",
             "TF_NCCL_RING": "1",
@@ -254,7 +259,9 @@ class Ranks:
 
 
 def nccl(rank: int, nranks: int, gdr: bool) -> None:
-    """NCCL's log of one start, where NCCL_DEBUG_FILE says."""
+    """NCCL's log of one start, where NCCL_DEBUG_FILE says. Raises OSError or ParseError for a graph that it could not read."""
+    if graph := os.environ.get("NCCL_GRAPH_FILE"):
+        ElementTree.parse(graph)
     hca = os.environ["NCCL_IB_HCA"].removeprefix("=").split(",")
     netdev = os.environ["NCCL_SOCKET_IFNAME"]
     host = socket.gethostname()
@@ -292,7 +299,7 @@ def answer(body: Mapping[str, Any], thinks: bool, field: str) -> dict[str, Any]:
     told = {
         "OK": "OK",
         "France": "The capital of France is Paris.",
-        "9.11": "9.9 is larger.",
+        "17 * 23": "17 * 23 = 391.",
         "Q1": "The change is 50 %.",
     }
     text = next((said for mark, said in told.items() if mark in asked), "Hello.")
@@ -399,7 +406,10 @@ def tensorfold(model: str, given: dict[str, str | None]) -> None:
                 "kept_prompts": requests,
             }
             return json.dumps(kept)
-        return f"tensorfold_health:busy 0\ntensorfold_health:pool_tokens {pages * page}\ntensorfold_health:pool_free_tokens {free}\n"
+        drafts = f"tensorfold:mtp_drafted_total {60 * requests}\ntensorfold:mtp_accepted_total {40 * requests}\n"
+        rounds = f"tensorfold_health:rounds_total {20 * requests}\n"
+        pool = f"tensorfold_health:pool_tokens {pages * page}\ntensorfold_health:pool_free_tokens {free}\n"
+        return f"tensorfold_health:busy 0\n{pool}{drafts}{rounds}"
 
     say(f"[tensorfold] serving {given['name']} on {given['host']}:{given['port']}")
     say(f"{given['name']} is now LIVE! on port {given['port']}")
