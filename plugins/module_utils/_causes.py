@@ -563,6 +563,11 @@ HOST = {
         "nvidia-smi shows ERR!, or [GPU requires reset]",
         "Restart the host; if it comes again, read the Xid lines of the kernel's log.",
     ),
+    "gpu_in_use": Cause(
+        "Another process computes on the rank's GPU, and takes memory and time from it.",
+        "nvidia-smi --query-compute-apps lists it",
+        "End it, or move it to another GPU.",
+    ),
     "gpu_not_found": Cause(
         "The host has no GPU of the kind that the recipe is for.",
         "nvidia-smi lists another GPU, or none",

@@ -31,13 +31,26 @@ class Listener(TypedDict):
 
 
 class Gpu(TypedDict):
-    """One GPU as nvidia-smi names it. ``memory`` in bytes, 0 where it shares the host's. ``stuck`` says that it asks for a reset."""
+    """One GPU as nvidia-smi names it.
+
+    ``memory`` and ``used`` of it are in bytes, 0 where it shares the host's. ``stuck`` says that it asks for a reset.
+    """
 
     name: str
     uuid: str
     driver: str
     memory: int
+    used: int
     stuck: bool
+
+
+class GpuProcess(TypedDict):
+    """One process that computes on the GPU ``gpu``, a UUID. ``own`` says it is the rank itself."""
+
+    gpu: str
+    pid: int
+    process: str
+    own: bool
 
 
 class Disk(TypedDict):
@@ -75,17 +88,23 @@ def parse_listeners(text: str) -> list[Listener]:
 
 
 def parse_gpus(text: str) -> list[Gpu]:
-    """The output of ``nvidia-smi --query-gpu=name,uuid,driver_version,memory.total --format=csv,noheader``."""
+    """The output of ``nvidia-smi --query-gpu=name,uuid,driver_version,memory.total,memory.used --format=csv,noheader``."""
     gpus = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split(",")]
-        if len(cells) != 4:
+        if len(cells) != 5:
             continue
-        mib = re.match(r"(\d+) MiB", cells[3])
+        sizes = [re.match(r"(\d+) MiB", cell) for cell in cells[3:]]
+        memory, used = (int(mib[1]) << 20 if mib else 0 for mib in sizes)
         stuck = any("ERR!" in cell or "requires reset" in cell for cell in cells)
-        size = int(mib[1]) << 20 if mib else 0
-        gpus.append(Gpu(name=cells[0], uuid=cells[1], driver=cells[2], memory=size, stuck=stuck))
+        gpus.append(Gpu(name=cells[0], uuid=cells[1], driver=cells[2], memory=memory, used=used, stuck=stuck))
     return gpus
+
+
+def parse_gpu_processes(text: str) -> list[GpuProcess]:
+    """The output of ``nvidia-smi --query-compute-apps=gpu_uuid,pid,process_name --format=csv,noheader``."""
+    found = re.findall(r"^(\S+), (\d+), (.*)$", text, re.MULTILINE)
+    return [GpuProcess(gpu=gpu, pid=int(pid), process=process.strip(), own=False) for gpu, pid, process in found]
 
 
 def gib(size: float) -> str:
@@ -155,12 +174,16 @@ def judge(host: Mapping[str, Any], recipe: Mapping[str, Any]) -> list[Check]:
         lines = ["/etc/systemd/logind.conf: no RemoveIPC=no"]
         wanted = "RemoveIPC=no in logind.conf"
         checks.append(fault("RemoveIPC", "logind_removes_ipc", wanted, "yes", verdict="warn", evidence=lines))
-    return checks + _judge_gpu(host["gpus"], recipe)
+    return checks + _judge_gpu(host["gpus"], host["gpu_processes"], recipe)
 
 
-def _judge_gpu(gpus: list[Gpu], recipe: Mapping[str, Any]) -> list[Check]:
+def _judge_gpu(gpus: list[Gpu], processes: list[GpuProcess], recipe: Mapping[str, Any]) -> list[Check]:
     wanted = {"gb10": "GB10", "gb300": "GB300"}.get(recipe["platform"], "")
-    evidence = [f"nvidia-smi: {gpu['name']}, driver {gpu['driver']}" for gpu in gpus]
+    evidence = [
+        f"nvidia-smi: {gpu['name']}, driver {gpu['driver']}"
+        + (f", {gib(gpu['used'])} of {gib(gpu['memory'])} in use" if gpu["memory"] else "")
+        for gpu in gpus
+    ]
     fitting = [gpu for gpu in gpus if wanted in gpu["name"]]
     if not fitting:
         found = ", ".join(gpu["name"] for gpu in gpus) or "no GPU that nvidia-smi lists"
@@ -179,4 +202,9 @@ def _judge_gpu(gpus: list[Gpu], recipe: Mapping[str, Any]) -> list[Check]:
     if fitting[0]["driver"].startswith("590."):
         wanted = "a driver of another series than 590"
         checks.append(fault("driver", "driver_590", wanted, fitting[0]["driver"], evidence=evidence))
+    others = [item for item in processes if item["gpu"] == fitting[0]["uuid"] and not item["own"]]
+    if others:
+        who = ", ".join(f"{item['process']} (pid {item['pid']})" for item in others)
+        wanted = "no process but the rank's"
+        checks.append(fault("gpu processes", "gpu_in_use", wanted, who, verdict="warn", evidence=evidence))
     return checks

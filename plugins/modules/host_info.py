@@ -70,7 +70,13 @@ cpu_flags:
   elements: str
 gpus:
   description:
-    - GPUs that nvidia-smi lists, each with C(name), C(uuid), C(driver), C(memory) in bytes, and C(stuck), whether it asks for a reset.
+    - GPUs that nvidia-smi lists, each with C(name), C(uuid), C(driver), C(memory) and C(used) of it in bytes, and C(stuck), whether it
+      asks for a reset.
+  returned: always
+  type: list
+  elements: dict
+gpu_processes:
+  description: Processes that compute on GPUs, each with C(gpu), its UUID, C(pid), C(process) and C(own), whether it is the rank itself.
   returned: always
   type: list
   elements: dict
@@ -139,11 +145,13 @@ def main() -> None:
     listeners = _host.parse_listeners(output(module, "ss", "-Hltnp"))
     rank = output(module, "docker", "inspect", "--format", "{{.State.Pid}}", module.params["container"]).strip()
     own = namespace(int(rank)) if rank.isdigit() else ""
-    for listener in listeners:
-        listener["own"] = bool(own) and namespace(listener["pid"]) == own
+    apps = ("--query-compute-apps=gpu_uuid,pid,process_name", "--format=csv,noheader")
+    processes = _host.parse_gpu_processes(output(module, "nvidia-smi", *apps))
+    for item in (*listeners, *processes):
+        item["own"] = bool(own) and namespace(item["pid"]) == own
     memory = _host.parse_meminfo(Path("/proc/meminfo").read_text())
     cpu = re.search(r"^(?:flags|Features)\s*:\s*(.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    query = ("--query-gpu=name,uuid,driver_version,memory.total", "--format=csv,noheader")
+    query = ("--query-gpu=name,uuid,driver_version,memory.total,memory.used", "--format=csv,noheader")
     result: dict[str, Any] = {
         "memory": {
             "total": memory["MemTotal"],
@@ -159,6 +167,7 @@ def main() -> None:
         "remove_ipc": removes_ipc(),
         "cpu_flags": cpu[1].split() if cpu else [],
         "gpus": _host.parse_gpus(output(module, "nvidia-smi", *query)),
+        "gpu_processes": processes,
         "boot_id": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
     }
     module.exit_json(changed=False, **result)

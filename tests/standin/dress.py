@@ -25,7 +25,8 @@ SYS = Path(tempfile.gettempdir()) / "tandem-standin"
 _GPUS = {
     "spark_bare": "NVIDIA GB10, GPU-5b10, 580.173.02, [N/A], [N/A]\n",
     # A display GPU is listed first.
-    "station": "NVIDIA RTX PRO 4000 Blackwell, GPU-d15p1ay0, 580.173.02, 24467 MiB, 310 MiB\nNVIDIA GB300, GPU-6b300, 580.173.02, 258048 MiB, 4 MiB\n",
+    "station": "NVIDIA RTX PRO 4000 Blackwell, GPU-d15p1ay0, 580.173.02, 24467 MiB, 310 MiB\n"
+    "NVIDIA GB300, GPU-6b300, 580.173.02, 258048 MiB, 4 MiB\n",
 }
 _HOOK = "/usr/bin/nvidia-container-runtime-hook"
 _SMI = "/usr/local/bin/nvidia-smi"

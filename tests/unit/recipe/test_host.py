@@ -25,7 +25,8 @@ HOST: dict[str, Any] = {
     "swappiness": 60,
     "remove_ipc": False,
     "cpu_flags": ["avx2"],
-    "gpus": [_host.Gpu(name="NVIDIA GB10", uuid="GPU-1", driver="580.173.02", memory=0, stuck=False)],
+    "gpus": [_host.Gpu(name="NVIDIA GB10", uuid="GPU-1", driver="580.173.02", memory=0, used=0, stuck=False)],
+    "gpu_processes": [],
 }
 
 
@@ -55,8 +56,28 @@ def test_the_disk_has_to_hold_the_missing_bytes_only(free: int, verdict: str) ->
 
 
 def test_gpus_of_unified_memory_have_no_size_of_their_own() -> None:
-    text = "NVIDIA GB10, GPU-1, 580.173.02, [N/A]\nNVIDIA GB300, GPU-2, 580.1, 256000 MiB\n"
-    assert [gpu["memory"] for gpu in _host.parse_gpus(text)] == [0, 256000 << 20]
+    text = "NVIDIA GB10, GPU-1, 580.173.02, [N/A], [N/A]\nNVIDIA GB300, GPU-2, 580.1, 256000 MiB, 512 MiB\n"
+    sizes = [(gpu["memory"], gpu["used"]) for gpu in _host.parse_gpus(text)]
+    assert sizes == [(0, 0), (256000 << 20, 512 << 20)]
+
+
+STATION: dict[str, Any] = {
+    **HOST,
+    "gpus": _host.parse_gpus("RTX, GPU-1, 580.1, 24467 MiB, 310 MiB\nNVIDIA GB300, GPU-2, 580.1, 256000 MiB, 2048 MiB"),
+    "gpu_processes": _host.parse_gpu_processes("GPU-1, 71, /usr/bin/Xorg\nGPU-2, 88, python3, x\nNo running processes"),
+}
+
+
+def test_who_computes_on_the_gpu_of_the_rank_is_named_and_what_is_in_use() -> None:
+    gpu, used = _host.judge(STATION, {"platform": "gb300"})
+    assert "nvidia-smi: NVIDIA GB300, driver 580.1, 2.0 GiB of 250.0 GiB in use" in gpu["evidence"]
+    assert (used["verdict"], used["cause"], used["found"]) == ("warn", "gpu_in_use", "python3, x (pid 88)")
+
+
+def test_the_rank_itself_and_who_is_on_another_gpu_do_not_count() -> None:
+    processes = [{**item, "own": item["gpu"] == "GPU-2"} for item in STATION["gpu_processes"]]
+    (gpu,) = _host.judge({**STATION, "gpu_processes": processes}, {"platform": "gb300"})
+    assert gpu["verdict"] == "pass"
 
 
 @pytest.mark.parametrize(
@@ -66,16 +87,16 @@ def test_gpus_of_unified_memory_have_no_size_of_their_own() -> None:
         ({"swappiness": 0}, "gb10", "swappiness_zero"),
         ({"memory": {"cma_total": 0, "cma_free": 940604 << 10}}, "gb10", "kho_cma_pool"),
         (
-            {"gpus": _host.parse_gpus("NVIDIA GB10, [GPU requires reset], 580.173.02, [N/A]")},
+            {"gpus": _host.parse_gpus("NVIDIA GB10, [GPU requires reset], 580.173.02, [N/A], [N/A]")},
             "gb10",
             "gpu_requires_reset",
         ),
-        ({"gpus": _host.parse_gpus("NVIDIA GB10, GPU-1, ERR!, [N/A]")}, "gb10", "gpu_requires_reset"),
+        ({"gpus": _host.parse_gpus("NVIDIA GB10, GPU-1, ERR!, [N/A], [N/A]")}, "gb10", "gpu_requires_reset"),
         ({"remove_ipc": True}, "gb10", "logind_removes_ipc"),
         ({"gpus": []}, "gb10", "gpu_not_found"),
         ({}, "gb300", "gpu_not_found"),
         (
-            {"gpus": [_host.Gpu(name="NVIDIA GB10", uuid="", driver="590.44", memory=0, stuck=False)]},
+            {"gpus": [_host.Gpu(name="NVIDIA GB10", uuid="", driver="590.44", memory=0, used=0, stuck=False)]},
             "gb10",
             "driver_590",
         ),
