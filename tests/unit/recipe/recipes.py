@@ -21,6 +21,7 @@ CONTEXT: dict[str, Any] = {
     "fabric_subnets": [],
     "api_key": False,
     "image_ref": "",
+    "host_env": {},
 }
 TOPOLOGY = {2: "pair", 3: "triangle", 4: "ring"}
 

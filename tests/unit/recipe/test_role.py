@@ -34,6 +34,12 @@ def test_a_wrong_value_is_refused_before_any_host_is_touched(tmp_path: Path) -> 
     assert "UNREACHABLE" not in done.stdout
 
 
+def test_what_hosts_add_to_the_environment_is_judged_too(tmp_path: Path) -> None:
+    done = run(tmp_path, rank_env={"NCCL_NET": "Socket"})
+    assert done.returncode != 0
+    assert "rdma_off: expected NCCL_NET=IB, and NCCL_IB_DISABLE not set, found Socket." in " ".join(done.stdout.split())
+
+
 def test_a_named_risk_is_taken(tmp_path: Path) -> None:
     done = run(tmp_path, recipe_overrides={"serve": {"moe-backend": "marlin"}}, recipe_accept_risk=["moe_backend"])
     assert done.returncode == 0, done.stdout[-2000:]
