@@ -148,8 +148,13 @@ def _judge_text(
 def _judge_drafts(
     name: str, probe: Mapping[str, Any], counters: Mapping[str, float], seconds: float, evidence: list[str]
 ) -> Check:
-    drafted, accepted = int(counters.get("drafted", 0)), int(counters.get("accepted", 0))
     wanted = f"at least {probe['accepted_min']} drafted tokens accepted"
+    if not counters:
+        found = "the engine counts no drafts"
+        return fault(
+            f"canary {name} drafts", "canary_no_drafts", wanted, found, verdict="inconclusive", evidence=evidence
+        )
+    drafted, accepted = int(counters.get("drafted", 0)), int(counters.get("accepted", 0))
     lines = [*evidence, f"/metrics: {drafted} tokens drafted, {accepted} accepted"]
     if counters.get("drafts"):
         lines.append(f"{seconds * 1000 / counters['drafts']:.0f} ms a step over {int(counters['drafts'])} steps")

@@ -30,7 +30,7 @@ PROGRESS = (
     "vllm:prompt_tokens_total",
     "vllm:kv_cache_usage_perc",
     "tensorfold_health:pool_free_tokens",
-    "tensorfold_health:iteration_s",
+    "tensorfold_health:rounds_total",
 )
 
 Probe = Literal["answers", "fails", "busy", "starting"]

@@ -57,7 +57,8 @@ def test_the_text(probe: dict[str, Any], status: int, body: dict[str, Any], verd
     [
         ({"drafts": 10, "drafted": 40, "accepted": 36}, "pass", "ok"),
         ({"drafts": 10, "drafted": 40, "accepted": 0}, "fail", "canary_no_drafts_accepted"),
-        ({}, "fail", "canary_no_drafts"),
+        ({"drafts": 0, "drafted": 0, "accepted": 0}, "fail", "canary_no_drafts"),
+        ({}, "inconclusive", "canary_no_drafts"),
     ],
 )
 def test_the_drafts(counters: dict[str, float], verdict: str, cause: str) -> None:
