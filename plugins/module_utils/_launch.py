@@ -180,7 +180,9 @@ def launch(recipe: Mapping[str, Any], fabric: Mapping[str, Any], image: Mapping[
     cache_key = _cache_key(recipe, fabric["nranks"], image["identity"], compiling, engine.chat)
     docker = _docker(recipe, fabric, image, host, cache_key, host["api_key"] and fabric["rank"] == 0)
     env = dict(sorted({**common, **per_rank}.items()))
-    files = recipe.get("files", {})
+    files = dict(recipe.get("files", {}))
+    if ablation := recipe.get("ablation"):
+        files[ablation["direction"]] = ablation.get("sha256", "")
     shared_hash = _digest(image["identity"], shared, common, recipe["container"], files)
     rank_hash = _digest(image["identity"], shared, own, env, docker, files, fabric.get("graph", ""))
     told = {
