@@ -414,6 +414,11 @@ ENGINE = {
         "manifest unknown, pull access denied, No such image",
         "Run the tag image, and see that the recipe's image.ref is right.",
     ),
+    "engine_missing": Cause(
+        "The image does not hold the program that the recipe starts.",
+        "exec: vllm: not found, executable file not found in $PATH",
+        "See that image_ref is an image of the recipe's engine.",
+    ),
     "image_wrong_platform": Cause(
         "The image is for another kind of CPU.",
         "exec format error; no matching manifest for linux/arm64",

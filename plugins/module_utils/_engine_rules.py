@@ -210,6 +210,15 @@ RULES = (
         ),
     ),
     Rule(
+        "engine_missing",
+        "The image has no program {what}.",
+        ("exec: ", ": not found", "command not found"),
+        re.compile(
+            r"exec: \"?(?P<what>[^\s\":]+)\"?: (?:executable file not found|not found|stat .{1,200}no such file)"
+            r"|\bsh: (?:line )?\d+: (?P<appear>\S+): (?:command )?not found"
+        ),
+    ),
+    Rule(
         "unrecognized_arguments",
         "The engine refuses its command line: {what}.",
         ("error: unrecognized argument", "error: argument ", "error: the following arguments", "error: invalid choice"),

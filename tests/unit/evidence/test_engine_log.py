@@ -64,6 +64,14 @@ ENDS = [
     ("no matching manifest for linux/arm64/v8 in the manifest list entries", "image_wrong_platform", ""),
     ("docker: Error response from daemon: pull access denied for tandem/x, repository does not exist", "image_missing", "tandem/x"),
     ("Error response from daemon: No such image: tandem/x:1", "image_missing", "tandem/x:1"),
+    ("sh: 1: exec: tensorfold: not found", "engine_missing", "tensorfold"),
+    ("/bin/sh: line 1: vllm: command not found", "engine_missing", "vllm"),
+    (
+        'docker: Error response from daemon: failed to create task for container: failed to create shim task: OCI runtime create failed: '
+        'runc create failed: unable to start container process: exec: "vllm": executable file not found in $PATH: unknown.',
+        "engine_missing",
+        "vllm",
+    ),
     ("Error response from daemon: manifest for tandem/x:2 not found: manifest unknown", "image_missing", "tandem/x:2"),
     ("(APIServer pid=1)   Value error, User-specified max_model_len (2000000) is greater than the derived max_model_len "
      "(max_position_embeddings=1048576 or model_max_length=None in model's config.json). [type=value_error]",
