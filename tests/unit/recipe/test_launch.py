@@ -224,6 +224,15 @@ def test_words_survive_systemd(word: str, quoted: str) -> None:
 def test_the_bytes_of_the_direction_are_part_of_the_configuration() -> None:
     hashes = set()
     for digest in ("aa", "bb"):
-        recipe = {**RECIPE, "ablation": {"direction": "/srv/direction.safetensors", "alpha": 1, "layers": "15-45", "mtp": True, "sha256": digest}}
+        recipe = {
+            **RECIPE,
+            "ablation": {
+                "direction": "/srv/direction.safetensors",
+                "alpha": 1,
+                "layers": "15-45",
+                "mtp": True,
+                "sha256": digest,
+            },
+        }
         hashes.add(launch(recipe, fabric(0), IMAGE, HOST)["shared_hash"])
     assert len(hashes) == 2

@@ -12,7 +12,13 @@ import pytest
 from unit.recipe.recipes import DRAFTER
 
 ROOT = Path(__file__).resolve().parents[3]
-PLAY = "- {hosts: ranks, gather_facts: false, roles: [tandem.serving.recipe]}\n"
+PLAY = """\
+- hosts: ranks
+  gather_facts: false
+  roles: [tandem.serving.recipe]
+  tasks:
+    - ansible.builtin.debug: {var: tandem_recipe.url}
+"""
 
 
 def run(folder: Path, **variables: Any) -> subprocess.CompletedProcess[str]:
@@ -86,3 +92,17 @@ def test_a_licence_is_accepted_by_its_whole_name(tmp_path: Path) -> None:
     done = run(tmp_path, recipe_speculation="dflash", recipe_accept_licences=f"{DRAFTER}x")
     assert done.returncode != 0
     assert f"recipe_accept_licences names {DRAFTER}x" in " ".join(done.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("bind", "url"),
+    [
+        ("0.0.0.0", "http://127.0.0.1:8888"),
+        ("192.168.1.7", "http://192.168.1.7:8888"),
+        ("::1", "http://[::1]:8888"),
+        ("localhost", "http://localhost:8888"),
+    ],
+)
+def test_the_head_asks_its_api_where_it_is_bound(tmp_path: Path, bind: str, url: str) -> None:
+    done = run(tmp_path, recipe_overrides={"ports": {"bind": bind}})
+    assert f"tandem_recipe.url: {url}\n" in done.stdout
