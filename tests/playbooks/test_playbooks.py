@@ -101,9 +101,11 @@ def test_one_command_returns_to_the_configuration_before(play: Play, command: Co
 
 
 def test_a_configuration_that_never_served_is_left_behind_as_well(play: Play, command: Command) -> None:
-    broken = {"serve": {"max-model-len": 999999}}
-    run = play("playbooks/upgrade.yml", recipe_overrides=broken, recipe_accept_risk=["context_over_model"])
+    # More memory is to stay free than any host has: the watch ends the ranks while they load.
+    greedy = {"serve": {"max-num-seqs": 3}, "memory": {"floor_gib": 99999}}
+    run = play("playbooks/upgrade.yml", recipe_overrides=greedy)
     assert run.status == "failed"
+    assert "GiB of memory were left, less than 99999 GiB" in run.failure
     assert play("playbooks/rollback.yml").status == "successful"
     assert serves()
     assert len({state(command, host)["set"] for host in HOSTS}) == 1
