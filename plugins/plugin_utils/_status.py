@@ -84,7 +84,7 @@ def _oddities(states: Mapping[str, Any]) -> list[str]:
         found += [] if state["docker"] else [f"{host}: Docker does not answer"]
         found += [f"{host}: {file} changed since site.yml wrote it" for file in state.get("changed", [])]
         found += [f"{host}: {link}" for link in state.get("down", [])]
-        found += [f"{host}: did not start: {state['refused']}"] if state.get("refused") else []
+        found += [f"{host}: does not run: {state['refused']}"] if state.get("refused") else []
     return found
 
 

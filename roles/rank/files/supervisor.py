@@ -106,8 +106,9 @@ def name(item: Mapping[str, Any]) -> str:
 def _fault(ranks: Sequence[Mapping[str, Any]], probe: Probe, memory: Memory, rules: Rules, now: float) -> str:
     """Why the ranks have to start again, or nothing."""
     ended = [item for item in ranks if item["state"]["active"] not in ("active", "activating")]
-    # One that says why comes before those that were stopped for it, or never started.
-    for item in sorted(ended, key=lambda item: (not item["state"]["refused"], item["state"]["active"] != "failed")):
+    if ended:
+        # One that says why comes before those that were stopped for it, or never started.
+        item = min(ended, key=lambda item: (not item["state"]["refused"], item["state"]["active"] != "failed"))
         state = item["state"]
         return f"{name(item)} is {state['active']} ({state['refused'] or state['result']})"
     if probe in ("answers", "busy"):
@@ -190,7 +191,8 @@ class Supervisor:
         with ThreadPoolExecutor(len(ranks)) as pool:
             stopped = list(pool.map(lambda rank: self.call(rank, "stop"), ranks))
         if None in stopped:
-            # It may run on, and would be the only one of the old ranks. The next look decides again.
+            # It may run on, and would be the only one of the old ranks. This counts as a start that led to no answer.
+            self.memory.starts.append(time.monotonic())
             return
         for rank in reversed(ranks):
             if self.call(rank, "start") is None:

@@ -78,7 +78,7 @@ def test_what_is_odd_about_a_rank_is_said() -> None:
         "spark-b: Docker does not answer",
         "spark-b: /etc/tandem/rank.env changed since site.yml wrote it",
         "spark-b: eth1 is down",
-        "spark-b: did not start: no memory",
+        "spark-b: does not run: no memory",
     ]
 
 
