@@ -16,7 +16,7 @@ description:
 positional: metrics, supervisor, planned, nccl
 options:
   _input:
-    description: The hosts in rank order, each with the state of its rank, null where it could not be asked.
+    description: The hosts in rank order, each with what came of the command C(rank_ctl state) there, as a task registers it.
     type: dict
     required: true
   metrics:
@@ -24,7 +24,7 @@ options:
     type: str
     required: true
   supervisor:
-    description: What the supervisor wrote about its last look, and the state of its C(unit).
+    description: What the supervisor wrote about its last look, and the state of its C(unit), empty where it could not be asked.
     type: dict
     required: true
   planned:
@@ -40,7 +40,7 @@ options:
 EXAMPLES = r"""
 - name: Show the ranks
   ansible.builtin.debug:
-    msg: "{{ states | tandem.serving.status(metrics.content, supervisor, 'rdma', summaries) }}"
+    msg: "{{ answers | tandem.serving.status(metrics.content, supervisor, 'rdma', summaries) }}"
 """
 
 RETURN = r"""
@@ -54,7 +54,7 @@ from typing import Any
 
 
 def status(
-    states: Mapping[str, Any],
+    answers: Mapping[str, Mapping[str, Any]],
     metrics: str,
     supervisor: Mapping[str, Any],
     planned: str,
@@ -63,7 +63,7 @@ def status(
     """See DOCUMENTATION."""
     from ansible_collections.tandem.serving.plugins.plugin_utils import _status
 
-    return _status.status(states, metrics, supervisor, planned, nccl)
+    return _status.status(answers, metrics, supervisor, planned, nccl)
 
 
 class FilterModule:

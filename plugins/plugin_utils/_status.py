@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -38,6 +39,20 @@ def open_requests(metrics: str) -> int:
     return int(sum(sample.value for sample in samples(metrics, *names)))
 
 
+def state(answer: Mapping[str, Any]) -> dict[str, Any] | None:
+    """What rank_ctl told on a host; None when it told nothing."""
+    said = str(answer.get("stdout", ""))
+    return dict(json.loads(said)) if said.startswith("{") else None
+
+
+def silence(answer: Mapping[str, Any]) -> str:
+    """Why a host told nothing, and what to do."""
+    said = str(answer.get("stderr") or answer.get("msg") or "no answer").strip()
+    if "rank_ctl.py" in said and "No such file" in said:
+        return "nothing is installed here: run site.yml"
+    return said.splitlines()[-1]
+
+
 def transport(planned: str, summary: Mapping[str, Any]) -> str:
     """How a rank talks: what NCCL wrote in this start, as nccl_log_info sums it up. Without RDMA there is only the plan."""
     if planned != "rdma":
@@ -62,6 +77,8 @@ def row(rank: int, host: str, state: Mapping[str, Any] | None, transport: str) -
 
 def runs(states: Mapping[str, Any], name: str) -> str:
     """What the containers that run are labelled with, by host where they differ."""
+    if not any(states.values()):
+        return "unknown"
     found = {host: state[name] for host, state in states.items() if state and state[name]}
     if len(set(found.values())) > 1:
         return ", ".join(f"{value} on {host}" for host, value in found.items())
@@ -93,18 +110,21 @@ def _time(moment: float) -> str:
 
 
 def status(
-    states: Mapping[str, Any],
+    answers: Mapping[str, Mapping[str, Any]],
     metrics: str,
     supervisor: Mapping[str, Any],
     planned: str,
     nccl: Mapping[str, Mapping[str, Any]],
 ) -> str:
-    """The whole answer. ``states`` maps the hosts, in rank order, to what rank_ctl told; ``supervisor`` is its state file
-    with the state of its ``unit``; ``nccl`` maps hosts to summaries of nccl_log_info."""
+    """The whole answer. ``answers`` maps the hosts, in rank order, to what came of ``rank_ctl state``; ``supervisor`` is its
+    state file with the state of its ``unit``; ``nccl`` maps hosts to summaries of nccl_log_info."""
+    states = {host: state(answer) for host, answer in answers.items()}
     rows = [row(rank, host, states[host], transport(planned, nccl.get(host, {}))) for rank, host in enumerate(states)]
     told = {name: runs(states, name) for name in ("recipe", "model")}
     lines = [f"{name}: {value}" for name, value in {**told, **served(metrics)}.items()]
-    if "action" in supervisor:
+    if not supervisor["unit"]:
+        lines.append("supervisor: unknown")
+    elif "action" in supervisor:
         said = f"{supervisor['action']}, {supervisor['reason']} ({_time(supervisor['when'])})"
         lines.append(f"supervisor ({supervisor['unit']}): {said}")
         if supervisor.get("fault"):
@@ -112,4 +132,5 @@ def status(
             lines.append(f"last failure: {supervisor['fault']} ({times})")
     else:
         lines.append(f"supervisor ({supervisor['unit']}): has decided nothing yet")
-    return "\n".join([table(rows), "", *lines, *_oddities(states)])
+    silent = [f"{host}: {silence(answers[host])}" for host in states if states[host] is None]
+    return "\n".join([table(rows), "", *lines, *_oddities(states), *silent])

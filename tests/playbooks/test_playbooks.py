@@ -180,6 +180,7 @@ def test_a_reset_leaves_the_weights_and_nothing_else(play: Play, command: Comman
     assert play("playbooks/reset.yml").changed == {}
     told = shown(play("playbooks/status.yml"), "Show the ranks")
     assert told.count("cannot be asked") == 2 and "supervisor (inactive)" in told
+    assert told.count("nothing is installed here: run site.yml") == 2
     back = play("site.yml")
     assert back.status == "successful", back.failure
     assert serves()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from ansible_collections.tandem.serving.plugins.plugin_utils._status import open_requests, runs, served, status
@@ -22,6 +23,17 @@ STATE: dict[str, Any] = {
     "docker": True,
     "recipe": "smollm2_local",
     "model": "someone/model@0123",
+}
+
+
+def told(state: dict[str, Any]) -> dict[str, Any]:
+    """What a task registers that ran rank_ctl."""
+    return {"rc": 0, "stdout": json.dumps(state)}
+
+
+GONE = {
+    "unreachable": True,
+    "msg": "Failed to connect to the host via ssh:\nssh: connect to host spark-b port 22: No route to host",
 }
 
 
@@ -46,7 +58,7 @@ def test_one_line_a_rank_and_the_supervisor_below() -> None:
         "fault_at": 60.0,
         "heals": 2,
     }
-    text = status({"spark-a": STATE, "spark-b": None}, METRICS, seen, "socket", {})
+    text = status({"spark-a": told(STATE), "spark-b": GONE}, METRICS, seen, "socket", {})
     lines = text.splitlines()
     assert lines[0].split() == ["rank", "host", "unit", "since", "image", "config", "transport"]
     assert lines[1].startswith("0     spark-a  active") and "7987f6fb6fd0  socket" in lines[1]
@@ -61,7 +73,7 @@ def test_one_line_a_rank_and_the_supervisor_below() -> None:
 
 def test_a_rank_that_ended_shows_its_result_and_a_new_pair_no_supervisor() -> None:
     ended = {**STATE, "active": "failed", "result": "exit-code"}
-    text = status({"spark-a": ended}, "", {"unit": "inactive"}, "rdma", {})
+    text = status({"spark-a": told(ended)}, "", {"unit": "inactive"}, "rdma", {})
     assert "failed (exit-code)" in text
     assert "supervisor (inactive): has decided nothing yet" in text
 
@@ -74,7 +86,7 @@ def test_what_is_odd_about_a_rank_is_said() -> None:
         "refused": "no memory",
         "docker": False,
     }
-    assert status({"spark-b": odd}, "", {"unit": "active"}, "socket", {}).splitlines()[-4:] == [
+    assert status({"spark-b": told(odd)}, "", {"unit": "active"}, "socket", {}).splitlines()[-4:] == [
         "spark-b: Docker does not answer",
         "spark-b: /etc/tandem/rank.env changed since site.yml wrote it",
         "spark-b: eth1 is down",
@@ -94,7 +106,7 @@ def test_the_transport_is_what_nccl_wrote_and_not_what_was_planned() -> None:
         "spark-b": {"transport": "socket", "hcas": []},
         "spark-c": {},
     }
-    states = dict.fromkeys(heard, STATE)
+    states = dict.fromkeys(heard, told(STATE))
     lines = status(states, "", {"unit": "active"}, "rdma", heard).splitlines()
     assert [line.split("7987f6fb6fd0")[1].strip() for line in lines[1:4]] == [
         "ib rocep1s0f0 roceP2p1s0f0",
@@ -110,4 +122,19 @@ def test_what_runs_is_told_by_the_containers_by_host_where_they_differ() -> None
         runs({"spark-a": STATE, "spark-b": other}, "model")
         == "someone/model@0123 on spark-a, someone/other@4567 on spark-b"
     )
-    assert runs({"spark-a": None}, "model") == "nothing runs"
+    assert runs({"spark-a": {**STATE, "model": ""}}, "model") == "nothing runs"
+    assert runs({"spark-a": None}, "model") == "unknown"
+
+
+def test_a_host_that_tells_nothing_says_why() -> None:
+    bare = {
+        "rc": 2,
+        "stdout": "",
+        "stderr": "python3: can't open file '/usr/rank_ctl.py': [Errno 2] No such file or directory",
+    }
+    lines = status({"spark-a": bare, "spark-b": GONE}, "", {"unit": ""}, "rdma", {}).splitlines()
+    assert "supervisor: unknown" in lines and "recipe: unknown" in lines
+    assert lines[-2:] == [
+        "spark-a: nothing is installed here: run site.yml",
+        "spark-b: ssh: connect to host spark-b port 22: No route to host",
+    ]
